@@ -22,25 +22,20 @@ LEAST_ROW_SUM = 1e-120
 
 
 def choose_device(weights: Any, values: Any, device: str | None) -> str:
-    """Where to compute: ``cpu``, or the name of a CUDA device."""
+    """Where to compute: ``cpu``, or the name of a CUDA device; a RuntimeError if PyTorch can use none."""
     given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
     place = str(device) if device is not None else given[0] if given else "cpu"
     if not re.fullmatch(r"cpu(:0)?|cuda(:\d+)?", place):
         msg = f"device must be 'cpu', 'cuda' or 'cuda:N' with a device number N, got '{place}'"
         raise ValueError(msg)
-    return place.removesuffix(":0") if place.startswith("cpu") else place
-
-
-def convert_tensor(given: Any, place: str) -> Any:
-    """Convert to a tensor on a GPU, at least in single precision: sums in half precision are rounded."""
+    if place.startswith("cpu"):
+        return "cpu"
     import torch
 
     if not torch.cuda.is_available():
         msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
         raise RuntimeError(msg)
-    if not _is_tensor(given):
-        given = np.ascontiguousarray(convert_dtype(np.asarray(given)))
-    return _widen_tensor(torch.as_tensor(given, device=place).detach())
+    return place
 
 
 def reject_masked(name: str, given: Any) -> Any:
@@ -76,14 +71,14 @@ def _widen_tensor(tensor: Any) -> Any:
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
-def check_heads(weights: Any, values: Any, *, least_keys: int = 2) -> None:
-    """Raise a ValueError if the arrays or tensors have invalid dtypes, shapes or numbers."""
+def check_heads(weights: NDArray[Any], values: NDArray[Any], *, least_keys: int = 2) -> None:
+    """Raise a ValueError if the arrays have invalid dtypes, shapes or numbers."""
     for name, array in (("weights", weights), ("values", values)):
-        if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
+        if not np.issubdtype(array.dtype, np.floating):
             wanted = "(…, n)" if name == "weights" else "(…, n, d)"
-            msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {tuple(array.shape)}"
+            msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {array.shape}"
             raise ValueError(msg)
-    shape, states = tuple(weights.shape), tuple(values.shape)
+    shape, states = weights.shape, values.shape
     if len(shape) < 1 or shape[-1] < least_keys:
         msg = f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}"
         raise ValueError(msg)
@@ -99,19 +94,18 @@ def check_heads(weights: Any, values: Any, *, least_keys: int = 2) -> None:
         _check_numbers(weights, values)
 
 
-def _check_numbers(weights: Any, values: Any) -> None:
+def _check_numbers(weights: NDArray[Any], values: NDArray[Any]) -> None:
     """Raise a ValueError if weights are not rows of a softmax or values are not finite; neither may be empty."""
-    sums = weights.sum(-1) if _is_tensor(weights) else weights.sum(-1, dtype=np.float64)
+    sums = weights.sum(-1, dtype=np.float64)
     finite = (values.min() > -np.inf) & (values.max() < np.inf)  # false for NaN
     rows = (weights.min() >= 0) & (sums.min() > LEAST_ROW_SUM) & (sums.max() <= 1 + ROW_SUM_SLACK)
-    if bool(finite & rows):  # evaluated once, because it waits for the GPU
+    if finite and rows:
         return
-    if not bool(finite):
-        shape = tuple(values.shape)
-        msg = f"values of shape {shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
+    if not finite:
+        msg = f"values of shape {values.shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
         raise ValueError(msg)
     msg = (
-        f"weights of shape {tuple(weights.shape)} must be rows (…, n) of a softmax: not negative, no NaN, "
+        f"weights of shape {weights.shape} must be rows (…, n) of a softmax: not negative, no NaN, "
         "each sum about 1, or less with a learned sink, but not 0"
     )
     raise ValueError(msg)

@@ -3,7 +3,7 @@
 Holds ``Quantity``, the dataclasses whose fields are declared with it, and ``SELECTION``, all quantities that are stored
 for a selection. The lists of outputs of the kernels, the arrays of the Dask blocks and everything that stores,
 documents or checks these numbers are derived from the declarations. To add a quantity per N, add a field to
-``SelectionProfile`` here and compute it in ``geometry.selection.host`` and in ``geometry.selection.cuda_kernels``.
+``SelectionProfile`` here and compute it in ``geometry.selection.host``.
 
 Importing this module loads only NumPy. What does not belong here: how the numbers are computed.
 """

@@ -1,10 +1,9 @@
-"""What the whole suite shares: the names of its tests, Triton's interpreter, and changes that are forgotten.
+"""What the whole suite shares: the names of its tests, and changes that are forgotten.
 
 It imports no heavy library: the process that hands tests out to others needs none.
 """
 
 import atexit
-import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -24,18 +23,6 @@ if TYPE_CHECKING:
 _STATUS = ExitStatus()
 atexit.register(_STATUS.end)  # else a page about what DuckDB's binding has leaked follows the result of the tests
 
-
-def _finds_cuda() -> bool:
-    """Whether there is a GPU; PyTorch, which takes seconds to import, is asked only where there may be one."""
-    if not any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg")):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-if not _finds_cuda():
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this when it is first imported
 
 settings.register_profile(
     "anywhere",

@@ -48,7 +48,7 @@ SUB_PACKAGES = {
 
 HEAVY = {
     "altair", "dagster", "dask", "datasets", "distributed", "duckdb", "jinja2", "numba", "numpy", "obstore", "pyarrow",
-    "pydantic", "scipy", "sqlalchemy", "torch", "transformers", "triton", "vl_convert", "zarr",
+    "pydantic", "scipy", "sqlalchemy", "torch", "transformers", "vl_convert", "zarr",
 }  # fmt: skip
 """Libraries that take longer to import than all of the command line without them."""
 

@@ -1,32 +1,22 @@
 """The CUDA device that computes metrics, if there is one, and what is said if it fails."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 from storage.errors import UserError
-
-logger = logging.getLogger(__name__)
 
 CUDA_WORKERS = 4
 """Largest number of blocks at once on a CUDA device, which computes one at a time while the others are read."""
 
 
 def find_cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device for metrics, if the tensors were computed on one and one is available: the study's if possible.
-
-    None, with a warning, if Triton is missing, in which the CUDA kernels are written.
-    """
+    """The CUDA device for metrics if the tensors were computed on one and one is available: the study's if possible."""
     if not provenance["versions"]["device"].startswith("cuda"):
         return None
     import torch
 
     present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if present and find_spec("triton") is None:
-        logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
-        return None
     device = str(provenance["settings"]["device"])
     return device if device in present else "cuda" if present else None
 

@@ -1,11 +1,12 @@
-"""Counts and profiles of heads that share value states, on the CPU, from what the Gram scan finds of them.
+"""Counts and profiles of heads that share value states, from what the Gram scan finds of them.
 
-Letters as in ``geometry.selection.scan``. What does not belong here: checks of the input
-(``geometry.selection.profile``), and other devices (``geometry.selection.cuda``).
+Letters as in ``geometry.selection.scan``, which scans on the CPU; what ``geometry.selection.torch_scan`` finds on a GPU
+comes back and is completed here as well. What does not belong here: checks of the input
+(``geometry.selection.profile``).
 """
 
 from collections import namedtuple
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,10 +26,15 @@ from geometry.selection.scan import (
     arrange,
     conclude,
     count_together,
+    make_room,
     make_space,
+    prepare_keys,
     scan_heads,
 )
 from geometry.selection.upper_bounds import Steepness, combine, compute_steepness, gather_ingredients, refine
+
+Scan = Callable[[Keys, Sequence[Head], Sequence[Steepness]], list[Rows]]
+"""Scans heads that share value states, or some of these."""
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
@@ -65,6 +71,21 @@ class Counts(NamedTuple):
     r_max: F64
 
 
+def prepare_scan(values: Floats, place: str) -> tuple[Keys, Scan]:
+    """Value states, (n, d), with what scans heads of them: on the CPU, or on the CUDA device of this name."""
+    if place == "cpu":
+        return prepare_keys(values), _scan_on_cpu
+    from geometry.selection.torch_scan import TorchScan
+
+    keys = prepare_keys(values, multiply=False)
+    return keys, TorchScan(keys, place)
+
+
+def _scan_on_cpu(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness]) -> list[Rows]:
+    """``scan_heads`` with its own memory."""
+    return scan_heads(keys, heads, steepness, make_room(len(keys.norm)))
+
+
 def list_parts(keys: Keys, heads: int) -> list[slice]:
     """Parts of some heads that are scanned together."""
     together = 1 if keys.cosines.size else count_together(len(keys.norm))
@@ -82,9 +103,12 @@ def iterate_counts(weights: Floats, keys: Keys, room: Room) -> Iterator[Counts]:
 
 
 def iterate_profiles(
-    weights: Floats, keys: Keys, room: Room, *, kappas: F64, unit: float, sink: bool
+    weights: Floats, keys: Keys, scan: Scan, *, kappas: F64, unit: float, sink: bool
 ) -> Iterator[tuple[Head, Any]]:
-    """The heads as arranged, and their ``Profile``; weights (head, n), unit: from ``choose_unit``."""
+    """The heads as arranged, and their ``Profile``.
+
+    weights: (head, n); keys, scan: from ``prepare_scan``; unit: from ``choose_unit``.
+    """
     n, d = keys.states.shape
     for part in list_parts(keys, len(weights)):
         heads, outs, steepness = [], [], []
@@ -98,7 +122,7 @@ def iterate_profiles(
             heads.append(head)
             outs.append(out)
             steepness.append(compute_steepness(kappas, breadth, d, head.factor))
-        results = scan_heads(keys, heads, steepness, room)
+        results = scan(keys, heads, steepness)
         for head, rows, of, out in zip(heads, results, steepness, outs, strict=True):
             sums, directions = np.zeros((3, d)), find_directions(head, keys)
             fill_profile(head, keys, rows, of, make_space(n), sums, directions, out)

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from geometry.arrays import F32
 from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
-from geometry.bounds.scale_free import bound_ordered, scale_free_lower_bounds
+from geometry.bounds.scale_free import bound_ordered
 from geometry.grids import quantile_over_ln_n
-from geometry.inputs import check_heads
+from geometry.inputs import check_heads, choose_device
 from geometry.quantities import SELECTION, ScaleFreeBounds, list_declared
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
 from geometry.selection.errors import NAMES as ERRORS
-from geometry.selection.errors import fill_errors, selection_errors
-from geometry.selection.host import CURVES, choose_unit, iterate_profiles
+from geometry.selection.errors import fill_errors
+from geometry.selection.host import CURVES, Scan, choose_unit, iterate_profiles, prepare_scan
 from geometry.selection.parts import output_parts
-from geometry.selection.profile import Scale, estimate_scratch_bytes, selection_profile
-from geometry.selection.scan import Keys, make_room, prepare_keys
+from geometry.selection.profile import Scale, estimate_scratch_bytes
+from geometry.selection.scan import Keys
 from geometry.threads import one_blas_thread
 
 Out = Mapping[str, NDArray[Any]]
@@ -77,17 +77,15 @@ def measure_layer(
         if keys.stop - keys.start >= 2:  # otherwise nothing is left out
             check_heads(grouped, states)
         by_query.append((grouped, keys, target))
-    for kv_head, states in enumerate(() if device else values):
-        shared = prepare_keys(states)
+    place = choose_device(None, values, device)
+    for kv_head, states in enumerate(values):
+        of_positions, scan = prepare_scan(states, place)
         for grouped, keys, target in by_query:
             if keys.stop - keys.start >= 2:
-                head = kv_head * grouped.shape[1]
-                _fill_profiles(grouped[kv_head], shared.select(keys), target, head, sink=keys.start == 0, **settings)
+                head, seen_keys = kv_head * grouped.shape[1], of_positions.select(keys)
+                _fill_profiles(grouped[kv_head], seen_keys, scan, target, head, sink=keys.start == 0, **settings)
     for grouped, keys, target in by_query:
-        states = values[:, None, keys]
-        if keys.stop - keys.start >= 2 and device:
-            _store_profiles(grouped, states, target, settings | {"sink": keys.start == 0, "device": device})
-        _fill_totals(grouped, states, target, sink=keys.start == 0)
+        _fill_totals(grouped, values[:, None, keys], target, sink=keys.start == 0)
 
 
 def _check_queries(first_keys: Sequence[int], queries: Sequence[int], keys: int) -> None:
@@ -127,30 +125,18 @@ def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:
 
 
 def _fill_profiles(
-    weights: F32, keys: Keys, out: Out, head: int, *, kappas: Sequence[float], scale: Scale, sink: bool
+    weights: F32, keys: Keys, scan: Scan, out: Out, head: int, *, kappas: Sequence[float], scale: Scale, sink: bool
 ) -> None:
     """Fill the arrays with a number per N for the heads of a KV group, from ``head`` on; weights (group, n)."""
-    n, d = keys.states.shape
     unit = choose_unit(scale, float(np.median(keys.norm[int(sink) :])), keys.exponent)
     steepness = np.asarray(kappas, np.float64)
-    results = iterate_profiles(weights, keys, make_room(n), kappas=steepness, unit=unit, sink=sink)
-    mean, errors = keys.states.mean(axis=0, dtype=np.float64), np.empty((len(ERRORS), n - 1))
+    results = iterate_profiles(weights, keys, scan, kappas=steepness, unit=unit, sink=sink)
+    mean, errors = keys.states.mean(axis=0, dtype=np.float64), np.empty((len(ERRORS), len(keys.norm) - 1))
     for index, (arranged, curves) in enumerate(results):
-        bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], d)
+        bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], keys.states.shape[1])
         fill_errors(arranged.alpha, keys.states, mean, arranged.order, errors)
         made = curves._asdict() | _name_scale_free(bounds) | dict(zip(ERRORS, errors, strict=True))
         _store(made, out, head + index)
-
-
-def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, Any]) -> None:
-    """Fill the arrays with a number per N for one query on a CUDA device; states (kv_head, 1, n, d)."""
-    profile = selection_profile(weights, states, **settings)
-    norms = np.sqrt(np.einsum("...d,...d->...", states, states, dtype=np.float64))
-    bounds = scale_free_lower_bounds(weights, norms, states.shape[-1])
-    arrays = {name: getattr(profile, name) for name in CURVES} | _name_scale_free(bounds)
-    arrays |= vars(selection_errors(weights, states))
-    for head, at in enumerate(np.ndindex(weights.shape[:2])):
-        _store({name: array[at] for name, array in arrays.items()}, out, head)
 
 
 def _name_scale_free(bounds: ScaleFreeBounds) -> dict[str, NDArray[Any]]:
@@ -177,8 +163,8 @@ def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, ka
     """Upper bound of the memory of ``measure_layer`` without its outputs, in bytes.
 
     It includes the value states and the weights of all queries; and the largest of what follows: the directions of one
-    head in float64 with their transforms; the profile of one head with its scratch memory, or on a CUDA device the
-    profiles of all heads; and the memory of ``concentration`` and ``output_parts``.
+    head in float64 with their transforms; the profiles of heads with their scratch memory; and the memory of
+    ``concentration`` and ``output_parts``.
 
     Parameters
     ----------

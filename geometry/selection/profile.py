@@ -1,8 +1,8 @@
 """The all-N profile of a head's selection: the public functions and the checks of their input.
 
 Holds ``selection_profile`` and ``selection_counts``; what they return is declared in ``geometry.quantities``. What does
-not belong here: how the numbers are computed (``geometry.selection.host`` on the CPU, ``geometry.selection.cuda`` on a
-GPU), all quantities of a layer (``geometry.selection.layers``) and files.
+not belong here: how the numbers are computed (``geometry.selection.host``), all quantities of a layer
+(``geometry.selection.layers``) and files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,17 @@ from geometry.inputs import (
     check_heads,
     choose_device,
     convert_array,
-    convert_tensor,
     iterate_groups,
     reject_masked,
 )
 from geometry.quantities import SelectionCounts, SelectionProfile
 from geometry.selection.host import (
+    Scan,
     choose_unit,
     iterate_counts,
     iterate_profiles,
     make_arrays,
+    prepare_scan,
     restore_lengths,
 )
 from geometry.selection.scan import PRODUCT_ROWS, Keys, Room, choose_width, count_together, make_room, prepare_keys
@@ -91,9 +92,11 @@ def selection_profile(
 
     Notes
     -----
-    On the CPU one matrix product (n × d × n) for all heads that share value states, and O(n²) for each, with
-    ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
-    depend on the number of threads; callers may use threads over heads, because the kernels do not hold the GIL.
+    One matrix product (n × d × n) for all heads that share value states, and O(n²) for each: on a GPU in float64, with
+    at most ``GRAM_BYTES`` and ``STRIP_BYTES`` of ``geometry.selection.torch_scan`` and O(n d) of its memory. All else
+    is O(n d) for each head, on the CPU on every device; it needs ``estimate_scratch_bytes`` of memory at most. One BLAS
+    thread is used, so that results do not depend on the number of threads; callers may use threads over heads, because
+    the kernels do not hold the GIL.
 
     References
     ----------
@@ -107,16 +110,10 @@ def selection_profile(
         raise ValueError(msg)
     weights, values = reject_masked("weights", weights), reject_masked("values", values)
     place = choose_device(weights, values, device)
-    if place != "cpu":
-        from geometry.selection.cuda import profile_of_heads
-
-        on_device = convert_tensor(weights, place), convert_tensor(values, place)
-        check_heads(*on_device)
-        return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
     alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states)
     with one_blas_thread:
-        return _profile_heads(alpha, states, kappas=kappas, scale=scale, sink=sink)
+        return _profile_heads(alpha, states, place, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
@@ -143,7 +140,8 @@ def estimate_scratch_bytes(n: int, head_dim: int, kappas: int = 1) -> int:
     One strip of the cosines, ``STRIP_BYTES`` at most, and what multiplies to it; vectors of n of the heads that are
     scanned together.
     """
-    width, heads = choose_width(n), count_together(n)
+    width = choose_width(n)
+    heads = 1 if width == n else count_together(n)
     of_strip = width * (4 * n + 12 * PRODUCT_ROWS + 8 * head_dim + 100) + 16 * PRODUCT_ROWS * head_dim
     return of_strip + 8 * n * head_dim + n * (heads * (360 + 64 * kappas) + 12 * GROUP + 100) + 2**18
 
@@ -156,21 +154,22 @@ def _is_positive_sequence(given: Any) -> bool:
 
 
 def _profile_heads(
-    weights: NDArray[Any], values: NDArray[Any], *, kappas: Sequence[float], scale: str, sink: bool
+    weights: NDArray[Any], values: NDArray[Any], place: str, *, kappas: Sequence[float], scale: str, sink: bool
 ) -> SelectionProfile:
-    """The profile of every head, one KV group after another, on the CPU."""
+    """The profile of every head, one KV group after another."""
     n, lead = weights.shape[-1], broadcast_lead(weights, values)
-    arrays, room = make_arrays(SelectionProfile, lead, n, len(kappas)), make_room(n)
+    arrays = make_arrays(SelectionProfile, lead, n, len(kappas))
     for at, rows, states in iterate_groups(weights, values):
         places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
-        _profile_group(rows, prepare_keys(states), room, places, arrays, kappas=kappas, scale=scale, sink=sink)
+        shared = prepare_scan(states, place)
+        _profile_group(rows, *shared, places, arrays, kappas=kappas, scale=scale, sink=sink)
     return SelectionProfile(**arrays)
 
 
 def _profile_group(
     weights: NDArray[Any],
     keys: Keys,
-    room: Room,
+    scan: Scan,
     places: Sequence[tuple[Any, ...]],
     arrays: Mapping[str, NDArray[Any]],
     *,
@@ -181,7 +180,7 @@ def _profile_group(
     """Fill the arrays at the places of heads that share value states; weights (head, n)."""
     value_scale = float(np.median(keys.norm[int(sink) :]))
     unit, steepness = choose_unit(scale, value_scale, keys.exponent), np.asarray(kappas, np.float64)
-    results = iterate_profiles(weights, keys, room, kappas=steepness, unit=unit, sink=sink)
+    results = iterate_profiles(weights, keys, scan, kappas=steepness, unit=unit, sink=sink)
     for place, of_head, (_, curves) in zip(places, weights, results, strict=True):
         totals = {"value_scale": np.array(value_scale), "weight_sum": of_head.sum(dtype=np.float64)}
         _store(curves._asdict() | totals, keys.exponent, place, arrays)

@@ -89,12 +89,13 @@ class Keys(NamedTuple):
         return self._replace(states=self.states[part], norm=self.norm[part], first=self.first + part.start)
 
 
-def prepare_keys(values: Floats) -> Keys:
-    """Norms and, where there is room, cosines of value states, (n, d)."""
+def prepare_keys(values: Floats, *, multiply: bool = True) -> Keys:
+    """Norms and, where there is room and they are wanted, cosines of value states, (n, d)."""
     states, exponent = scale_states(values)
     n, norm = len(states), np.empty(len(states))
     measure_norms(states, norm)
-    cosines = multiply_all(states, norm) if choose_width(n) == n else np.empty((0, 0), np.float32)
+    at_hand = multiply and choose_width(n) == n
+    cosines = multiply_all(states, norm) if at_hand else np.empty((0, 0), np.float32)
     return Keys(states, exponent, norm, cosines, 0)
 
 
@@ -141,8 +142,8 @@ def choose_width(n: int) -> int:
 
 
 def count_together(n: int) -> int:
-    """Heads of n keys that are scanned together: one, unless their cosines come in strips."""
-    return 1 if choose_width(n) == n else max(1, min(GROUP, STRIP_BYTES // (HEAD_BYTES * n)))
+    """Heads of n keys that are scanned together, unless their cosines are at hand."""
+    return max(1, min(GROUP, STRIP_BYTES // (HEAD_BYTES * n)))
 
 
 def iterate_strips(keys: Keys) -> Iterator[Strip]:

@@ -1,8 +1,7 @@
 """AUC of a head's selection, and its measures compared with those of two null models: the public functions.
 
 Holds ``separation``, ``separability`` and the result type of the latter. What does not belong here: how the numbers are
-computed (``geometry.separation.comparisons`` and ``geometry.separation.nulls`` on the CPU, ``geometry.separation.cuda``
-on a GPU) and files.
+computed (``geometry.separation.comparisons`` and ``geometry.separation.nulls``) and files.
 """
 
 import math
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 from geometry.grids import choose_grid
@@ -21,7 +20,6 @@ from geometry.inputs import (
     check_heads,
     choose_device,
     convert_array,
-    convert_tensor,
     iterate_groups,
 )
 from geometry.separation.comparisons import (
@@ -93,21 +91,18 @@ def separation(
 
     Notes
     -----
-    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory, on one thread. Heads that share value
-    states are computed together. Heads in which many keys of different y are equally far, up to float64 rounding, take
-    up to O(grid · n² d).
+    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory, on one thread. A GPU multiplies and
+    sorts a tile at a time, in about as much of its own memory; what is O(grid · n) is computed on the CPU. Heads that
+    share value states are computed together. Heads in which many keys of different y are equally far, up to float64
+    rounding, take up to O(grid · n² d).
     """
-    alpha, states, on_gpu = _check_input(weights, values, device)
+    alpha, states, place = _check_input(weights, values, device)
     keys = alpha.shape[-1]
     sizes = choose_grid(n, keys)
-    if on_gpu:
-        from geometry.separation import cuda
-
-        return cuda.separation_of_heads(alpha, states, sizes)
     lead = broadcast_lead(alpha, states)
     auc = np.empty((math.prod(lead), len(sizes)))
     for heads, rows, of_keys in iterate_groups(alpha, states):
-        auc[heads] = compute_auc(compare(arrange_keys(rows, of_keys), sizes), sizes, keys)
+        auc[heads] = compute_auc(compare(arrange_keys(rows, of_keys, place), sizes), sizes, keys)
     return auc.reshape(*lead, len(sizes))
 
 
@@ -158,17 +153,15 @@ def separability(
     if draws < 0:
         msg = f"draws must be at least 0, got {draws}"
         raise ValueError(msg)
-    alpha, states, on_gpu = _check_input(weights, values, device)
+    alpha, states, place = _check_input(weights, values, device)
     sizes, lead = choose_grid(n, alpha.shape[-1]), broadcast_lead(alpha, states)
     words = _build_words(seed, lead)
-    if on_gpu:
-        from geometry.separation import cuda
-
-        return Separability(sizes, *cuda.separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
     words = words.reshape(-1, words.shape[-1])
     measures = np.empty((1 + len(NULLS), len(words), len(MEASURES), len(sizes)))
     for heads, rows, of_keys in iterate_groups(alpha, states):
-        measures[:, heads] = separability_of_heads(rows, of_keys, words[heads], sizes, draws=draws, sink=sink)
+        measures[:, heads] = separability_of_heads(
+            rows, of_keys, words[heads], sizes, draws=draws, sink=sink, place=place
+        )
     return Separability(sizes, *measures.reshape(1 + len(NULLS), *lead, len(MEASURES), len(sizes)))
 
 
@@ -186,15 +179,12 @@ def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     )
 
 
-def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
-    """Convert and check the input: arrays, or tensors on a GPU, and whether they are on a GPU."""
+def _check_input(weights: Any, values: Any, device: str | None) -> tuple[NDArray[Any], NDArray[Any], str]:
+    """Convert and check the input, and choose where to compute."""
     place = choose_device(weights, values, device)
-    if place == "cpu":
-        alpha, states = convert_array(weights), convert_array(values)
-    else:
-        alpha, states = convert_tensor(weights, place), convert_tensor(values, place)
+    alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states)
-    return alpha, states, place != "cpu"
+    return alpha, states, place
 
 
 def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:

@@ -1,9 +1,8 @@
-"""Comparisons of all pairs of a selected key and a key left out, of one head on the CPU, and the resulting measures.
+"""Comparisons of all pairs of a selected key and a key left out, of heads, and the resulting measures.
 
 Computes 2 W, K_in and K_out for some N from the weights and value states of a head, with NumPy and the compiled
 kernels, and from these Precision, Recall, F, specificity and AUC. What does not belong here: checks of the input
-(``geometry.separation.chance``), random draws (``geometry.separation.nulls``), and other devices
-(``geometry.separation.cuda``).
+(``geometry.separation.chance``) and random draws (``geometry.separation.nulls``).
 """
 
 import threading
@@ -14,6 +13,7 @@ import numpy as np
 from geometry.arrays import F64, I64, Floats
 from geometry.selection.keys import measure_norms, scale_states, sort_keys
 from geometry.separation.kernels import (
+    LARGEST,
     compare_rows,
     error_factors,
     pack_energies,
@@ -43,6 +43,8 @@ class Keys(NamedTuple):
     norms: F64
     """‖v‖ by position, (n,)."""
     exponent: int
+    place: str = "cpu"
+    """Where energies are computed and sorted: ``cpu``, or the name of a CUDA device."""
 
     @property
     def a(self) -> F64:
@@ -72,19 +74,21 @@ class Selections(NamedTuple):
     """The sum of y of the selected keys, (selection, grid, d)."""
 
 
-def arrange_keys(weights: Floats, values: Floats) -> Keys:
+def arrange_keys(weights: Floats, values: Floats, place: str = "cpu") -> Keys:
     """Sort the keys of heads by weight, and scale their value states so that no square of a distance overflows.
 
     Parameters
     ----------
     weights, values
         (head, n), in one arrangement for each row, and (n, d).
+    place
+        As in ``Keys``.
     """
     scaled, exponent = scale_states(values)
     orders, states, norms = sort_keys(weights), scaled.astype(np.float64, copy=False), np.empty(len(values))
     measure_norms(states, norms)
     falling = np.take_along_axis(weights, orders, axis=-1).astype(np.float64, copy=False)
-    return Keys(falling, orders, states, norms, exponent)
+    return Keys(falling, orders, states, norms, exponent, place)
 
 
 def select(keys: Keys, sizes: I64, orders: I64 | None = None, of: I64 | None = None) -> Selections:
@@ -162,14 +166,36 @@ _ROOM = _Room()
 def compare_tile(keys: Keys, selections: Selections, sizes: I64) -> I64:
     """Compare the keys for some N of some selections, (3, selection, t)."""
     (of, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
-    products, digits = _ROOM.take(s.size // d, n), (n - 1).bit_length()
-    np.matmul(s.reshape(-1, d), keys.states.T, out=products)
-    packed = products.view(np.int64).reshape(*s.shape[:2], n)
-    pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, a, digits)
-    packed.sort(axis=-1)
+    digits = (n - 1).bit_length()
+    packed = (sort_energies if keys.place == "cpu" else sort_energies_on_device)(keys, of, s, digits)
     given, counts = (s, keys.weights, keys.origins, keys.states, a), np.empty((3, *s.shape[:2]), np.int64)
     compare_rows(packed, of, ranks, sizes, *given, error_factors(d), digits, counts)
     return counts
+
+
+def sort_energies(keys: Keys, of: I64, s: F64, digits: int) -> I64:
+    """The energies of all keys about every s, (selection, t, d), packed and sorted, (selection, t, n)."""
+    n, d = keys.states.shape
+    products = _ROOM.take(s.size // d, n)
+    np.matmul(s.reshape(-1, d), keys.states.T, out=products)
+    packed = products.view(np.int64).reshape(*s.shape[:2], n)
+    pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, keys.a, digits)
+    packed.sort(axis=-1)
+    return packed
+
+
+def sort_energies_on_device(keys: Keys, of: I64, s: F64, digits: int) -> I64:
+    """The same on the device of ``keys``."""
+    import torch
+
+    arrays = (s, keys.states, keys.weights[of], keys.a[of], keys.origins[of])
+    centres, states, weights, a, origins = (torch.as_tensor(array, device=keys.place) for array in arrays)
+    products = (centres @ states.T).gather(-1, origins[:, None].expand(-1, s.shape[1], -1))
+    energies = (a * a)[:, None] - 2.0 * weights[:, None] * products
+    bits = energies.masked_fill_(a[:, None] == 0, 0.0).view(torch.int64)
+    bits.bitwise_xor_((bits >> 63) & LARGEST).bitwise_and_(-(1 << digits))
+    packed: I64 = bits.bitwise_or_(torch.arange(a.shape[-1], device=keys.place)).sort(-1).values.cpu().numpy()
+    return packed
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

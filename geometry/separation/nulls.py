@@ -1,6 +1,6 @@
 """Null models: random selections and shuffled value states, drawn reproducibly, and their mean measures.
 
-Holds the draws of the two null models, which are the same on every device, and their measures on the CPU.
+Holds the draws of the two null models, which are the same on every device, and their measures.
 What does not belong here: checks of the input (``geometry.separation.chance``), and comparisons of pairs
 (``geometry.separation.comparisons``).
 
@@ -70,13 +70,16 @@ class _Stream(threading.local):
 _STREAM = _Stream()
 
 
-def separability_of_heads(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
+def separability_of_heads(
+    weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool, place: str = "cpu"
+) -> F64:
     """The measures of heads, and their means over the draws of each null, (1 + nulls, head, measure, grid).
 
     Of heads that share their value states: weights (head, n), values (n, d), words (head, words), sizes (grid,); means
-    over no draws are NaN.
+    over no draws are NaN. place: as in ``geometry.separation.comparisons.Keys``.
     """
-    (heads, n), keys, streams = weights.shape, arrange_keys(weights, values), [make_key(of_head) for of_head in words]
+    keys, streams = arrange_keys(weights, values, place), [make_key(of_head) for of_head in words]
+    heads, n = weights.shape
     measures = np.zeros((1 + len(NULLS), heads, len(MEASURES), len(sizes)))
     measures[0] = compute_measures(compare(keys, sizes), sizes, n)
     together = max(1, count_selections(n, len(sizes)) // heads)

@@ -253,21 +253,8 @@ def test_metrics_are_computed_where_the_tensors_were(
     computed_on: str, asked: str, present: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: present)
-    monkeypatch.setattr(devices, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
     assert devices.find_cuda_device(made) == expected
-
-
-def test_without_triton_the_cpu_computes_and_one_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(devices, "find_spec", lambda _: None)
-    for present, messages in ((0, 0), (1, 1)):
-        monkeypatch.setattr("torch.cuda.device_count", lambda present=present: present)
-        made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert devices.find_cuda_device(made) is None
-        assert len(caplog.messages) == messages
-    assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
 
 @pytest.mark.one_case
@@ -309,7 +296,6 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(layers, "measure_layer", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr(devices, "find_spec", lambda _: True)
     made_of = provenance(device="cuda")
     made_of["versions"] = {"device": "cuda (somewhere else)"}
     store = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made_of)

@@ -134,6 +134,15 @@ def correlated_noise(n: int, time: float, rng: np.random.Generator) -> np.ndarra
     return noise
 
 
+def extreme_head(rng: np.random.Generator, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """Weights down to 2⁻¹⁴⁰ and value states whose norms lie up to 2¹⁷⁰ apart, or neither; of some tiles or less."""
+    n, d = int(rng.integers(3, 24)), int(rng.choice([1, 2, 5, 16]))
+    least = -150 if rng.random() < 0.5 else -20
+    values = rng.standard_normal((n, d)) * np.exp2(rng.uniform(least, 19, (n, 1)))
+    weights = np.exp2(rng.uniform(-140 if rng.random() < 0.5 else -5, 0, n))
+    return (weights / weights.sum()).astype(kind), values.clip(-(2.0**19), 2.0**19).astype(kind)
+
+
 def grouped(kind: Head, kv_heads: int, group: int, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Heads that share value states: weights (kv_heads, group, n) and values (kv_heads, 1, n, d)."""
     drawn = [[kind(n, d, 97 * kv_head + head) for head in range(group)] for kv_head in range(kv_heads)]

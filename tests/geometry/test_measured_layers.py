@@ -9,10 +9,12 @@ from geometry import selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
 from geometry.quantities import SELECTION, Concentration, OutputParts, list_declared
+from geometry.selection import torch_scan
 from geometry.selection.concentration import concentration
 from geometry.selection.errors import selection_errors
 from geometry.selection.layers import CURVES, estimate_layer_bytes, measure_layer
 from geometry.selection.parts import output_parts
+from geometry.selection.scan import Keys
 from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
 from tests.geometry.measured_studies import MEASURED, make_filled, measure_study
 from tests.memory import trace
@@ -228,21 +230,23 @@ def test_scale_free_bounds_are_those_of_every_head() -> None:
                 np.testing.assert_allclose(row[: stop - first - 1], getattr(alone, name), rtol=1e-6, atol=1e-7)
 
 
-def test_a_device_is_given_whole_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it returns is stored like what the CPU computes."""
+def test_a_device_finds_what_the_cpu_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One matrix of cosines for all queries of a KV head, of which each sees a part."""
     asked = []
 
-    def on_the_cpu(*arrays: np.ndarray, device: str, **settings: object) -> object:
-        asked.append((device, [array.shape for array in arrays]))
-        return selection_profile(*arrays, **settings)
+    class Here(torch_scan.TorchScan):
+        def __init__(self, keys: Keys, device: str) -> None:
+            asked.append((device, len(keys.norm)))
+            super().__init__(keys, "cpu")
 
     attention, values, first_key = windowed()
     computed = measure(attention, values, first_key)
-    monkeypatch.setattr("geometry.selection.layers.selection_profile", on_the_cpu)
+    monkeypatch.setattr(torch_scan, "TorchScan", Here)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     settings = {"kappas": KAPPAS, "scale": "raw", "device": "cuda:1"}
     for name, array in measure_study(attention, values, first_key, QUERIES, **settings).items():
         np.testing.assert_allclose(array, computed[name], rtol=1e-6, atol=1e-7, err_msg=name)
-    assert asked[0] == ("cuda:1", [(KV_HEADS, HEADS // KV_HEADS, 2), (KV_HEADS, 1, 2, HEAD_DIM)])
+    assert asked == [("cuda:1", KEYS)] * (SEQUENCES * LAYERS * KV_HEADS)
 
 
 @pytest.mark.parametrize(("keys", "head_dim"), [(512, 64), (96, 256)])

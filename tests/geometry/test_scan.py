@@ -14,7 +14,7 @@ from geometry.selection.scan import Head, Keys, Strip
 from geometry.selection.upper_bounds import NEAR_0, XI_SMALL, XI_STAR, bound_probability
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures
-from tests.geometry.draws import HEADS, grouped
+from tests.geometry.draws import HEADS, extreme_head, grouped
 from tests.memory import trace
 
 
@@ -26,15 +26,6 @@ def test_differences_keep_the_last_digits_of_neighbours() -> None:
     assert compare_distances(states[0], np.ones(2), states, 1, 0) == apart**2
     assert compare_distances(states[0], np.ones(2), states, 0, 1) == -(apart**2)
     assert compare_distances(states[0], np.ones(2), states, 1, 1) == 0
-
-
-def extreme_head(rng: np.random.Generator, kind: type) -> tuple[np.ndarray, np.ndarray]:
-    """Weights down to 2⁻¹⁴⁰ and value states whose norms lie up to 2¹⁷⁰ apart, or neither; of some tiles or less."""
-    n, d = int(rng.integers(3, 24)), int(rng.choice([1, 2, 5, 16]))
-    least = -150 if rng.random() < 0.5 else -20
-    values = rng.standard_normal((n, d)) * np.exp2(rng.uniform(least, 19, (n, 1)))
-    weights = np.exp2(rng.uniform(-140 if rng.random() < 0.5 else -5, 0, n))
-    return (weights / weights.sum()).astype(kind), values.clip(-(2.0**19), 2.0**19).astype(kind)
 
 
 def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float]]:

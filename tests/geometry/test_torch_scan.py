@@ -1,0 +1,218 @@
+"""The Gram scan of PyTorch against the definitions and that of the CPU: on a CUDA device where there is one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from geometry import SelectionProfile, selection_profile
+from geometry.selection import scan, torch_scan
+from geometry.selection.upper_bounds import compute_steepness
+from tests.geometry import oracle
+from tests.geometry.comparison import COSINES, COUNTS, UPPER, departures
+from tests.geometry.draws import HEADS, aligned_head, extreme_head, grouped, small_heads, twin_head
+
+Head = tuple[np.ndarray, np.ndarray]
+HERE = torch.cuda.is_available()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _somewhere() -> Iterator[None]:
+    """Without a CUDA device, its tensors are on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not HERE:
+
+            class Here(torch_scan.TorchScan):
+                def __init__(self, keys: scan.Keys, _: str) -> None:
+                    super().__init__(keys, "cpu")
+
+            patch.setattr(torch_scan, "TorchScan", Here)
+            patch.setattr(torch.cuda, "is_available", lambda: True)
+        yield
+
+
+def profile(weights: Any, values: Any, **settings: Any) -> SelectionProfile:
+    return selection_profile(weights, values, device="cuda", **settings)
+
+
+@pytest.fixture
+def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of 7 ranks of 3 heads of 40 keys, and no matrix of all pairs of these."""
+    monkeypatch.setattr(torch_scan, "STRIP_BYTES", torch_scan.PAIR_BYTES * 7 * 40 * 3)
+    monkeypatch.setattr(torch_scan, "GRAM_BYTES", 8 * 39**2)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("n", "d", "settings"),
+    [
+        (60, 16, {"kappas": (0.05, 500.0)}),
+        (2, 8, {}),
+        (3, 1, {"kappas": ()}),
+        (17, 5, {"kappas": (0.5, 30.0), "scale": "raw", "sink": False}),
+    ],
+)
+def test_equals_the_definitions(n: int, d: int, settings: dict[str, Any]) -> None:
+    for kind, draw in HEADS.items():
+        weights, values = draw(n, d, n + d)
+        found = departures(profile(weights, values, **settings), oracle.profile(weights, values, **settings))
+        assert found == {}, kind
+
+
+@pytest.mark.usefixtures("small_strips")
+@pytest.mark.parametrize("sink", [True, False])
+def test_strips_of_heads_that_share_value_states_make_no_difference(sink: bool) -> None:
+    for kind in ("random", "twins", "zeroed"):
+        weights, values = grouped(HEADS[kind], 2, 3, 40, 6)
+        whole = profile(weights, values, kappas=(0.5, 50), sink=sink)
+        for at in np.ndindex(2, 3):
+            given = SelectionProfile(**{name: array[at] for name, array in vars(whole).items()})
+            expected = oracle.profile(weights[at], values[at[0], 0], kappas=(0.5, 50), sink=sink)
+            assert departures(given, expected) == {}, kind
+
+
+@given(small_heads())
+def test_counts_are_those_of_exact_arithmetic(head: Head) -> None:
+    found = profile(*head, kappas=(1e-300,), scale="raw")
+    for name, expected in oracle.exact_counts(*head).items():
+        np.testing.assert_array_equal(getattr(found, name), expected)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_counts_over_the_whole_range_are_those_of_the_cpu(kind: type) -> None:
+    """Weights and value states far beyond float32 apart, subnormal numbers among them."""
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        weights, values = extreme_head(rng, kind)
+        found, expected = profile(weights, values), selection_profile(weights, values)
+        for name in COUNTS:
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def near_states(n: int, d: int, seed: int) -> np.ndarray:
+    """Value states that differ in the last bits of their components."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(d) * (1 + 1e-15 * rng.standard_normal((n, d)))
+
+
+class TestControls:
+    """Keys that float64 energies cannot tell apart."""
+
+    heads = tuple((np.full(8, 1 / 8), near_states(8, 40, seed)) for seed in range(6))
+
+    def share_wrong(self) -> float:
+        """Of (count, head, N) that are not those of rational arithmetic."""
+        pairs = [(vars(profile(*head, kappas=())), oracle.exact_counts(*head)) for head in self.heads]
+        return float(np.mean([found[name] != right[name] for found, right in pairs for name in COUNTS]))
+
+    def test_they_are_told_apart(self) -> None:
+        assert self.share_wrong() == 0
+
+    @pytest.mark.parametrize("part", ["slope and bend", "settling"])
+    def test_without_a_part_they_are_miscounted(self, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        if part == "settling":
+            monkeypatch.setattr(torch_scan, "count_about", count_without_error)
+        else:
+            monkeypatch.setattr(torch_scan, "UNIT_ROUNDOFF", 0.0)
+            monkeypatch.setattr(torch_scan, "TRIFLE", 0.0)
+        assert self.share_wrong() > 0.02
+
+    def test_without_the_keys_between_bounds_are_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        head, settings = aligned_head(30, 4, 1), {"kappas": (300.0, 1e5)}
+        expected = oracle.profile(*head, **settings)
+        assert departures(profile(*head, **settings), expected) == {}
+        monkeypatch.setattr(torch_scan, "find_largest_between", lambda g, *_: torch.zeros_like(g))
+        assert set(departures(profile(*head, **settings), expected)) == set(UPPER)
+
+
+def count_without_error(e: torch.Tensor, key: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+    """As ``count_about`` if energies had no error: no row is left undecided."""
+    value = e.gather(-1, key[..., None])
+    return torch.stack([key, (e < value).sum(-1), torch.ones_like(key)])
+
+
+def test_keys_that_are_far_apart_are_not_settled() -> None:
+    """The bound of float64 leaves none of the rows undecided that float32 does."""
+    weights, values = twin_head(300, 32, 0)
+    keys = scan.prepare_keys(values)
+    head = scan.arrange(weights, keys, sink=True)
+    no_kappa = [compute_steepness((), np.ones(299), 32, head.factor)]
+    (here,) = scan.scan_heads(keys, [head], no_kappa, scan.make_room(300))
+    (there,) = torch_scan.TorchScan(keys, "cuda")(keys, [head], no_kappa)
+    assert (here.near[:2] > 1).sum() > 0 == (there.near[:2] > 1).sum()
+
+
+class Peak(TorchDispatchMode):
+    """The memory of the tensors that operations make, at most at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most, self._alive = 0, {}
+
+    def __torch_dispatch__(self, operation: Any, _: Any, arguments: Any = (), settings: Any = None) -> Any:
+        made = operation(*arguments, **(settings or {}))
+        for tensor in made if isinstance(made, tuple) else (made,):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                self._alive[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
+        self._alive = {at: (held, size) for at, (held, size) in self._alive.items() if not held.expired()}
+        self.most = max(self.most, sum(size for _, size in self._alive.values()))
+        return made
+
+
+def scan_steeply(n: int, d: int, heads: int) -> None:
+    """A scan of heads of which most rows have keys between, which takes the most memory."""
+    values = aligned_head(n, d, 0)[1]
+    keys = scan.prepare_keys(values, multiply=False)
+    arranged = [scan.arrange(aligned_head(n, d, seed)[0], keys, sink=True) for seed in range(heads)]
+    steepness = [compute_steepness((300.0, 1e5), np.full(n - 1, 4.0), d, of.factor) for of in arranged]
+    torch_scan.TorchScan(keys, "cuda")(keys, arranged, steepness)
+
+
+def bound_memory(n: int, d: int, heads: int) -> int:
+    """What a scan takes at most: matrix, strip, and vectors of keys and heads."""
+    strip = max(torch_scan.STRIP_BYTES, torch_scan.PAIR_BYTES * n * heads)
+    return min(8 * n * n, torch_scan.GRAM_BYTES) + strip + n * (16 * d + 128 * heads) + 2**16
+
+
+@pytest.mark.skipif(HERE, reason="counted by the device itself")
+@pytest.mark.parametrize(("strip", "gram"), [(2**20, 2**28), (2**20, 0), (1, 0)])
+def test_no_more_than_a_strip_is_in_memory(strip: int, gram: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_scan, "STRIP_BYTES", strip)
+    monkeypatch.setattr(torch_scan, "GRAM_BYTES", gram)
+    with Peak() as peak:
+        scan_steeply(90, 16, 3)
+    assert bound_memory(90, 16, 3) / 8 < peak.most <= bound_memory(90, 16, 3)
+
+
+# What needs a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HERE, reason="there is no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_heads_equal_those_of_the_cpu(dtype: torch.dtype) -> None:
+    drawn = [draw(1024, 128, 5) for draw in HEADS.values()]
+    weights, values = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*drawn, strict=True))
+    arrays, settings = (weights.cuda(), values.to(dtype).cuda()), {"kappas": (0.5, 500.0)}
+    found, expected = (selection_profile(*arrays, device=device, **settings) for device in (None, "cpu"))
+    for name, right in vars(expected).items():
+        size = 1.0 if name in (*COSINES, *UPPER, "rho_out") else np.nanmax(np.abs(right))
+        near = 0 if name in COUNTS else 2e-6 * size
+        np.testing.assert_allclose(getattr(found, name), right, rtol=0, atol=near, err_msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HERE, reason="there is no CUDA device")
+@pytest.mark.parametrize(("n", "d", "heads"), [(1024, 128, 12), (8192, 64, 2), (77, 256, 16)])
+def test_memory_on_the_device(n: int, d: int, heads: int) -> None:
+    scan_steeply(n, d, heads)  # the library of matrix products takes its share
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    scan_steeply(n, d, heads)
+    assert torch.cuda.max_memory_allocated() - before <= bound_memory(n, d, heads)
