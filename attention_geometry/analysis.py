@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 import sql
 from attention_geometry.compilation import tell_of_compilation
 from extract.batches import is_finite
-from extract.buffers import find_widest
+from extract.buffers import Buffers, find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.corpora import MOST_LOST
 from extract.decoding import decode_sequences, encode_text, name_tokens
@@ -35,7 +36,7 @@ from extract.prefixes import check_row, read_alone
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
 from extract.text_starts import find_start, make_counter, spell_tokens
-from geometry.quantities import PATTERNS, TOP_KEYS
+from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
 from geometry.selection.top_keys import top_keys
@@ -93,6 +94,9 @@ class Analysis:
     key."""
     taxonomy: pa.Table
     """One row per head: kind, nearest kind, scores, and every condition with the value and threshold compared."""
+    queries: pa.Table | None = None
+    """One row per head and position from 1 on, as the query: its token and ``geometry.quantities.QueryMeasures``; None
+    unless asked for."""
 
     def page(self, layer: int | None = None, head: int | None = None) -> "TextPage":
         """The heads as HTML that Jupyter shows, with the text shaded by the weights of one head if it is named.
@@ -132,6 +136,7 @@ def analyze(
     query: int | None = None,
     count: int = TOP_KEYS,
     bos: Bos = "auto",
+    every: bool = False,
 ) -> Analysis: ...
 
 
@@ -145,6 +150,7 @@ def analyze(
     query: int | None = None,
     count: int = TOP_KEYS,
     bos: Bos = "auto",
+    every: bool = False,
 ) -> list[Analysis]: ...
 
 
@@ -157,6 +163,7 @@ def analyze(
     query: int | None = None,
     count: int = TOP_KEYS,
     bos: Bos = "auto",
+    every: bool = False,
 ) -> Analysis | list[Analysis]:
     """Measure what every attention head of a model selects at one query of a text.
 
@@ -182,6 +189,10 @@ def analyze(
         Most rows of ``top_keys`` for each head.
     bos
         ``always``: the text begins with BOS even if the tokenizer puts none before it; ``never``: with nothing.
+    every
+        Whether every position of the text is measured as a query too, in ``queries``. Takes some n³/3 multiply-adds of
+        a processor for each head and text of n tokens, and up to 64 MB for each of PyTorch's threads, also if the model
+        is on a GPU.
 
     Returns
     -------
@@ -220,8 +231,8 @@ def analyze(
     """
     _check_arguments(model, text, n=n, query=query, count=count)
     if isinstance(text, str):
-        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count, bos))
-    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count, bos)))
+        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count, bos, every))
+    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count, bos, every)))
 
 
 def _check_arguments(model: object, text: object, **numbers: object) -> None:
@@ -253,11 +264,12 @@ def _analyze_each(
     query: int | None,
     count: int,
     bos: Bos,
+    every: bool,
 ) -> Iterator[Analysis]:
     """``analyze`` of each text; errors say which it is."""
     for number, text in enumerate(texts, start=1):
         try:
-            yield _analyze(model, tokenizer, text, n, query, count, bos)
+            yield _analyze(model, tokenizer, text, n, query, count, bos, every)
         except (UserError, ValueError) as error:
             msg = f"{error} (text {number} of {len(texts)})"
             raise (UserError if isinstance(error, UserError) else ValueError)(msg) from error
@@ -271,6 +283,7 @@ def _analyze(
     query: int | None,
     count: int,
     bos: Bos,
+    every: bool,
 ) -> Analysis:
     """``analyze`` of one text."""
     inner = unwrap(model)
@@ -283,11 +296,14 @@ def _analyze(
     if size > at:
         msg = f"n must be from 1 to {at}, the number of keys before the query, got {n}"
         raise ValueError(msg)
-    captured = _read(model, inner, ids, at)
+    captured = _read(model, inner, ids, at, every=every)
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size)
     ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
-    return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
+    measures = captured.every_query
+    queries = None if measures is None else _list_queries(captured, measures, tokens["token"])
+    patterns = _list_patterns(captured)
+    return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=patterns, queries=queries)
 
 
 def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str, bos: Bos) -> NDArray[np.int32]:
@@ -323,7 +339,9 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     return np.array(ids, np.int32)
 
 
-def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int32], query: int) -> Capture:
+def _read(
+    given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int32], query: int, *, every: bool
+) -> Capture:
     """Let the model inside what is given read the tokens and capture one query."""
     batch = torch.from_numpy(ids)[None]
     _refuse_missing_weights(model)
@@ -331,7 +349,8 @@ def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int3
         check_wrapper(given, model, batch[:, :PROBE_TOKENS])
         attention = probe(model, batch[:, :PROBE_TOKENS])
         alone = read_alone(model, attention, ids, query) if query + 1 < len(ids) else None
-        captured = capture(model, attention, batch, [query])
+        buffers = Buffers(attention.layers, batch=1, queries=1, keys=len(ids), dtype=attention.dtype, every_query=every)
+        captured = capture(model, attention, batch, [query], buffers)
     captured.wait()
     if alone is not None:
         check_row(type(model).__name__, alone, captured.weights[:, 0, 0], len(ids), captured.values.dtype)
@@ -506,6 +525,27 @@ def _list_patterns(captured: Capture) -> pa.Table:
         }
         batches.append(rows.build_batch(columns))
     return pa.Table.from_batches(batches)
+
+
+def _list_queries(captured: Capture, every_query: Tensor, tokens: pa.Array) -> pa.Table:
+    """The table ``queries``."""
+    batches, declared = [], list_declared(QueryMeasures)
+    for layer in list_attending_layers(captured):
+        measures = every_query[layer, 0, : captured.layers[layer].heads, 1:].numpy()
+        head, position = (axis.ravel() for axis in np.indices(measures.shape[:2]))
+        columns = {
+            "layer": np.full(head.size, layer, np.int16),
+            "head": head.astype(np.int16),
+            "position": (position + 1).astype(np.int32),
+            "token": tokens.take(pa.array(position + 1)),
+        }
+        for quantity, column in zip(declared.values(), np.moveaxis(measures, -1, 0), strict=True):
+            columns[quantity.name] = column.ravel().astype(quantity.dtype)
+        batches.append(rows.build_batch(columns))
+    table = pa.Table.from_batches(batches)
+    described = {name: quantity.describe() for name, quantity in declared.items()}
+    fields = [field.with_metadata({"description": described.get(field.name, "")}) for field in table.schema]
+    return table.cast(pa.schema(fields))
 
 
 def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:

@@ -1,8 +1,8 @@
 """Made-up heads of the shape of a small language model, with a sink put in.
 
-Holds ``draw_layer`` and ``draw_head``. The numbers are random, but what the work of kernels depends on is as in a
-trained model: query heads in groups that share value states, a sink of large weight and small norm, weights that rise
-towards the query and fall by orders of magnitude, and value states with a common part.
+Holds ``draw_layer``, ``draw_head`` and ``draw_queries``. The numbers are random, but what the work of kernels depends
+on is as in a trained model: query heads in groups that share value states, a sink of large weight and small norm,
+weights that rise towards the query and fall by orders of magnitude, and value states with a common part.
 """
 
 import numpy as np
@@ -33,3 +33,14 @@ def draw_head(n: int, head_dim: int, spread: float = SPREAD) -> tuple[F32, F32]:
     rng = np.random.default_rng(0)
     weights, values = draw_layer(rng, heads=1, kv_heads=1, n=n, head_dim=head_dim, spread=spread)
     return weights[0], values[0]
+
+
+def draw_queries(n: int, heads: int, head_dim: int) -> tuple[F32, F32]:
+    """Weights of all queries but the first, (head, n − 1, n), and their value states (1, n, head_dim), always the same.
+
+    The logits of every query are those of the last one in another order.
+    """
+    rng = np.random.default_rng(0)
+    last, values = draw_layer(rng, heads=heads, kv_heads=1, n=n, head_dim=head_dim)
+    weights = np.tril(rng.permuted(np.repeat(last[:, None], n - 1, axis=1), axis=2), k=1)
+    return weights / weights.sum(axis=2, keepdims=True), values

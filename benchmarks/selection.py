@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks import pytorch
-from benchmarks.heads import F32, SATURATED, SPREAD, draw_head, draw_layer
+from benchmarks.heads import F32, SATURATED, SPREAD, draw_head, draw_layer, draw_queries
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare, make_product
 from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
+from geometry.selection.every_query import measure_queries
 
 HEADS, KV_HEADS = 12, 1
 """Query heads and KV heads of a layer whose heads are measured together."""
@@ -173,6 +174,43 @@ def measure_growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> li
     ]
 
 
+def _measure_copy(weights: F32, values: F32) -> None:
+    """Measure all queries but the first, whose weights are not overwritten."""
+    measure_queries(weights.copy(), values, np.zeros(weights.shape[1], np.int64))
+
+
+def _repeat(call: Contender, times: int) -> None:
+    """Call something so many times."""
+    for _ in range(times):
+        call()
+
+
+def measure_every_query(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+    """All queries of the heads of a KV group on the grid of N, against one bare product for each head."""
+    results, heads = [], 3
+    for n in lengths:
+        weights, values = draw_queries(n, heads, head_dim)
+        product = make_product(values[0])
+        with limit_threads():
+            seconds = alternate(
+                partial(_measure_copy, weights, values),
+                partial(_repeat, product, heads),
+                repeats=repeats,
+                clock=process_time,
+            )
+        results.append(
+            compare(
+                "selection.every_query",
+                "cost",
+                (f"all {n - 1} queries of {heads} heads on the grid of N, d = {head_dim}", seconds[:, 0]),
+                (f"one float32 matrix product n x d x n for each of {heads} heads, one thread", seconds[:, 1]),
+                sizes={"heads": heads, "n": n, "head_dim": head_dim},
+                target=40.0,
+            )
+        )
+    return results
+
+
 BENCHMARKS = (
     Benchmark(
         "selection.product",
@@ -196,5 +234,10 @@ BENCHMARKS = (
         "selection.growth",
         full=partial(measure_growth, lengths=(512, 1024, 2048, 4096, 8192), head_dim=128, repeats=7),
         small=partial(measure_growth, lengths=(128, 256, 512), head_dim=64, repeats=3),
+    ),
+    Benchmark(
+        "selection.every_query",
+        full=partial(measure_every_query, lengths=(512, 1024), head_dim=64, repeats=9),
+        small=partial(measure_every_query, lengths=(128,), head_dim=64, repeats=3),
     ),
 )

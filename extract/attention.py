@@ -11,14 +11,18 @@ multiplied. Weights are float32.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from geometry.arrays import I64
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
-from geometry.quantities import PATTERNS
+from geometry.quantities import PATTERNS, QueryMeasures, list_declared
+from geometry.selection.every_query import measure_queries
 
 T = TypeVar("T")
 
@@ -83,18 +87,56 @@ def compute_received_attention(query: Tensor, key: Tensor, how: Weighting) -> Te
     return received / torch.arange(keys, 0, -1, device=key.device)
 
 
-def compute_head_patterns(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> Patterns:
+@dataclass(frozen=True)
+class EveryQuery:
+    """What all queries of a layer but the first select, as ``geometry.quantities.QueryMeasures``."""
+
+    value: Tensor
+    """Value states (B, Hkv, K, Dv)."""
+    first_keys: I64
+    """The first key that each query sees, (K,)."""
+    measures: Tensor
+    """To be filled, float32 (B, H, K, M) on the CPU; NaN at the first query."""
+
+    @classmethod
+    def begin(cls, heads: int, value: Tensor, first_keys: I64) -> "EveryQuery":
+        """Of ``heads`` query heads, before any query is measured."""
+        shape = (len(value), heads, value.shape[2], len(list_declared(QueryMeasures)))
+        return cls(value, np.ascontiguousarray(first_keys), torch.full(shape, torch.nan))
+
+    def add(self, index: int, weights: Tensor, rows: Tensor) -> None:
+        """Measure consecutive queries of one sequence from their weights, float32 (H, R, E), which are overwritten.
+
+        Memory: ``estimate_block_bytes`` for each of PyTorch's threads, among which KV heads are divided.
+        """
+        place = slice(int(rows[0]), int(rows[-1]) + 1)
+        states = self.value[index, :, : place.stop].float().cpu().contiguous().numpy()
+        given = weights.cpu().unflatten(0, (len(states), -1)).numpy()
+
+        def measure(kv_head: int) -> None:
+            found, *_ = measure_queries(given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place])
+            to = self.measures[index].unflatten(0, (len(states), -1))[kv_head, :, place].numpy()
+            to[:] = np.stack([getattr(found, name) for name in list_declared(QueryMeasures)], axis=-1)
+
+        run_on_threads(measure, len(states), torch.device("cpu"))
+
+
+def compute_head_patterns(
+    query: Tensor, key: Tensor, tokens: Tensor, how: Weighting, every: EveryQuery | None = None
+) -> Patterns:
     """Means of ``geometry.patterns`` over all queries but the first, float32 (B, H, P), and their chance, (B, P).
 
     Also returns the number of queries of each pattern, (B, P); where it is 0, the others are NaN. ``tokens`` are the
     ids of the keys, (B, K). On the CPU, sequences are divided among PyTorch's threads. The numbers of a block of
-    queries of a sequence are in memory at a time.
+    queries of a sequence are in memory at a time. ``every`` is filled from the same weights.
     """
     sinks = None if how.s_aux is None else pad(how.s_aux.float(), (0, 1), value=float("-inf"))
 
     def sum_sequence(index: int) -> Tensor:
         mask = None if how.mask is None else how.mask[min(index, len(how.mask) - 1)]
-        return _sum_sequence(query[index], key[index].float(), tokens[index], replace(how, mask=mask, s_aux=sinks))
+        measure = None if every is None else partial(every.add, index)
+        given = query[index], key[index].float(), tokens[index], replace(how, mask=mask, s_aux=sinks)
+        return _sum_sequence(*given, measure)
 
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
     counts = count_rows(tokens, None if how.mask is None else how.mask[:, 0, :, 0])
@@ -124,14 +166,21 @@ def run_on_threads(function: Callable[[int], T], count: int, device: torch.devic
         torch.set_num_threads(threads)  # that of this thread is unchanged, but not that of threads that begin later
 
 
-def _sum_sequence(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> Tensor:
+def _sum_sequence(
+    query: Tensor,
+    key: Tensor,
+    tokens: Tensor,
+    how: Weighting,
+    measure: Callable[[Tensor, Tensor], None] | None,
+) -> Tensor:
     """Sums of the patterns of one sequence, float32 (H + 1, P): a last head is that of chance, with logits of 0.
 
     ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``tokens`` (K,), the mask (1 or H, K, K), the sinks (H + 1,).
+    ``measure`` is called with the weights of a block of queries, (H, R, E), and their positions, (R,).
     """
     heads, keys, _ = query.shape
     sums = query.new_zeros((heads + 1, len(PATTERNS)), dtype=torch.float32)
-    blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
+    blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query, together=measure is not None))
     memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
     for rows in blocks:
         end = int(rows[-1]) + 1
@@ -142,7 +191,9 @@ def _sum_sequence(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) ->
             logits.div_(how.softcap).tanh_().mul_(how.softcap)
         logits[heads] = 0
         hide_keys(logits, how.mask, rows)
-        sums += sum_patterns(logits, tokens[:end], rows, how.s_aux)
+        sums += sum_patterns(logits, tokens[:end], rows, how.s_aux, keep=measure is not None)
+        if measure is not None:
+            measure(logits[:heads], rows)
     return sums
 
 
@@ -160,12 +211,15 @@ def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
         logits[-1:].masked_fill_(hidden[:1], HIDDEN)
 
 
-def count_pattern_rows(query: Tensor) -> int:
-    """Number of queries of (H, K, D) whose patterns are measured together, at least one."""
+def count_pattern_rows(query: Tensor, *, together: bool) -> int:
+    """Number of queries of (H, K, D) whose patterns are measured together, at least one.
+
+    together: as many as memory allows, since what they share is computed for each block again.
+    """
     heads, keys, _ = query.shape
     each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
-    for_threads = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
-    return max(1, min(for_threads, most) // each)
+    for_cache = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
+    return max(1, (most if together else min(for_cache, most)) // each)
 
 
 def count_block_rows(query: Tensor) -> int:

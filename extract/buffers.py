@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from geometry.quantities import PATTERNS
+from geometry.quantities import PATTERNS, QueryMeasures, list_declared
 from storage.zarr.arrays import LayerSize
 
 IN_FLIGHT = 2
@@ -27,9 +27,10 @@ AXES = {
     "patterns": "bhp",
     "chance": "bp",
     "pattern_queries": "bp",
+    "every_query": "bhkm",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
-state (d), pattern (p)."""
+state (d), pattern (p), measure of ``QueryMeasures`` (m)."""
 
 OF_PATTERNS = ("patterns", "chance", "pattern_queries")
 """The tensors of ``extract.attention.Patterns``, in its order."""
@@ -51,6 +52,8 @@ class Buffers:
         Type of the value states; all else is float32.
     received
         Whether to allocate received attention.
+    every_query
+        Whether to allocate the measures of every query.
     pin
         Whether the memory is page-locked, which lets a GPU copy to it while it continues computing.
     """
@@ -67,10 +70,13 @@ class Buffers:
         keys: int,
         dtype: torch.dtype,
         received: bool = False,
+        every_query: bool = False,
         pin: bool = False,
     ) -> None:
         self.layers = tuple(layers)
         self._lengths = {"b": batch, "q": queries, "k": keys, "p": len(PATTERNS)}
+        self._lengths["m"] = len(list_declared(QueryMeasures))
+        optional = {"received": received, "every_query": every_query}
         largest = find_widest(layers)
         self.tensors = {
             name: torch.empty(
@@ -80,7 +86,7 @@ class Buffers:
                 pin_memory=pin,
             )
             for name in AXES
-            if received or name != "received"
+            if optional.get(name, True)
         }
         for tensor in self.tensors.values():
             for layer, size in enumerate(self.layers):
@@ -102,11 +108,12 @@ class Buffers:
         learned_sink: Tensor | None = None,
         received: Tensor | None = None,
         patterns: Sequence[Tensor] | None = None,
+        every_query: Tensor | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention is kept if
-        there is memory for it. Copies from a GPU may continue
+        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention and the
+        measures of ``every_query`` are kept if there is memory for them. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
@@ -116,7 +123,8 @@ class Buffers:
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
-        given |= {"received": received} if received is not None and "received" in self.tensors else {}
+        optional = {"received": received, "every_query": every_query}
+        given |= {name: new for name, new in optional.items() if new is not None and name in self.tensors}
         given |= {} if patterns is None else dict(zip(OF_PATTERNS, patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -25,6 +26,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from extract import two_pass
 from extract.attention import (
+    EveryQuery,
     Patterns,
     Weighting,
     attend,
@@ -41,6 +43,7 @@ from extract.kinds import OTHER_KINDS, list_layer_kinds
 from extract.language_models import check_modules
 from extract.models import is_out_of_memory
 from extract.stopping import check_stopped
+from geometry.arrays import I64
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -100,6 +103,8 @@ class Capture:
     """The memory of the tensors."""
     received: Tensor | None = None
     """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
+    every_query: Tensor | None = None
+    """``QueryMeasures`` of all queries, float32 (L, B, H, K, M), NaN of the first; None if not requested."""
 
     def wait(self) -> None:
         """Wait until all tensors have arrived from the GPU; must be called before they are read."""
@@ -137,9 +142,10 @@ class _LayerRecorder:
         first: list[int],
         received: Tensor | None,
         patterns: Patterns | None,
+        every_query: Tensor | None,
     ) -> None:
         """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
-        and look at; after the last of the wanted layers, raise ``AllRecordedError``.
+        and look at, and all queries select; after the last of the wanted layers, raise ``AllRecordedError``.
         """
         check_stopped()
         if layer is None or not 0 <= layer < self.layers:
@@ -152,7 +158,7 @@ class _LayerRecorder:
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
         if self.buffers is not None:
-            self.buffers.put(layer, weights, value, sink, received, patterns)
+            self.buffers.put(layer, weights, value, sink, received, patterns, every_query)
         if len(self.sizes) == self.wanted:
             raise AllRecordedError
 
@@ -173,6 +179,12 @@ class _LayerRecorder:
             _refuse_other_masks(self.model, module, mask, is_causal)
             self._last_mask = mask, _find_first_key(self.model, mask, self.copy_rows(key.device))
         return self._last_mask[1]
+
+    def find_all_first_keys(self, mask: Tensor | None, key: Tensor) -> I64:
+        """The first key that the query at each position sees, (K,); examined as by ``find_first_keys``."""
+        positions = torch.arange(key.shape[2], device=key.device)
+        found = [0] * len(positions) if mask is None else _find_first_key(self.model, mask, positions)
+        return np.array(found, np.int64)
 
 
 _recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
@@ -253,7 +265,9 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first = two_pass.read(model, attention.layers, _move_ids(model, input_ids), queries, buffers.put)
+        every = "every_query" in buffers.tensors
+        ids = _move_ids(model, input_ids)
+        first = two_pass.read(model, attention.layers, ids, queries, buffers.put, every_query=every)
     else:
         attending = sum(size != NO_LAYER for size in attention.layers)
         recorder = _run(model, input_ids, queries, buffers, attending)
@@ -354,13 +368,16 @@ def _forward(
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    received = patterns = None
+    received = patterns = every = None
     if recorder.buffers is not None:
         if "received" in recorder.buffers.tensors:
             received = compute_received_attention(query, key, how)
-        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how)
+        if "every_query" in recorder.buffers.tensors:
+            every = EveryQuery.begin(query.shape[1], value, recorder.find_all_first_keys(attention_mask, key))
+        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, every)
     sinks = None if sink is None else sink.transpose(1, 2)
-    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns)
+    measures = None if every is None else every.measures
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns, measures)
     return output, None
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 
-from extract.attention import Patterns
+from extract.attention import EveryQuery, Patterns
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
@@ -53,7 +53,9 @@ def examine(model: PreTrainedModel, input_ids: Tensor) -> tuple[list[LayerSize],
         whole = _run_plain(model, input_ids)
     blocks: dict[int, tuple[Tensor, ...]] = {}
     with _translate_errors(model, _NO_CACHE):
-        cache = _read_blocks(model, input_ids, -(-input_ids.shape[1] // 2), blocks.__setitem__)
+        cache = _read_blocks(
+            model, input_ids, -(-input_ids.shape[1] // 2), lambda first, weights, _: blocks.update({first: weights})
+        )
         values = [_read_values(model, cache, layer) for layer in range(len(whole))]
     for first, of_layers in blocks.items():
         for layer, weights in enumerate(whole):
@@ -68,8 +70,12 @@ def read(
     input_ids: Tensor,
     queries: Sequence[int],
     put: Callable[..., None],
+    *,
+    every_query: bool = False,
 ) -> list[list[int]]:
     """Read a batch (B, K) in blocks of queries; ``put`` gets each layer's captured tensors as ``Buffers.put`` does.
+
+    every_query: whether the measures of every query are among them.
 
     The weights of a block in all layers are in memory at a time.
 
@@ -85,29 +91,34 @@ def read(
     """
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
-    seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys)
+    seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys, every_query=every_query)
     one = sum(size.heads for size in layers) * len(input_ids) * keys * torch.float32.itemsize
     cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
     by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
     for layer, (weights, received, patterns) in enumerate(by_layer):
-        put(layer, weights, _read_values(model, cache, layer), None, received, patterns)
+        every = seen.every[layer].measures if every_query else None
+        put(layer, weights, _read_values(model, cache, layer), None, received, patterns, every)
     return first_keys[list(queries)].T.tolist()
 
 
 class _SeenRows:
     """What blocks of queries of a batch (B, K) look at: the rows of some queries (Q,), and sums over all."""
 
-    def __init__(self, model: PreTrainedModel, tokens: Tensor, queries: Tensor, first_keys: Tensor) -> None:
+    def __init__(
+        self, model: PreTrainedModel, tokens: Tensor, queries: Tensor, first_keys: Tensor, *, every_query: bool
+    ) -> None:
         self.model, self.tokens, self.queries, self.first_keys = model, tokens, queries, first_keys
         self.positions = torch.arange(tokens.shape[1], device=tokens.device)
         self.rows: list[dict[int, Tensor]] = [{} for _ in first_keys[0]]
         """By layer and query, weights (B, H, K)."""
+        self.every_query, self.every = every_query, dict[int, EveryQuery]()
+        """Whether the measures of every query are wanted, and those of the queries read so far by layer."""
         self.sums = torch.zeros(1, device=tokens.device)
         """Of the patterns of the heads of all layers, and of uniform weights in each, (B, L * H + L, P)."""
         self.received = torch.zeros(1, device=tokens.device)
         """Sums of the weights that each key gets in the heads of all layers, (B, L * H, K)."""
 
-    def add(self, first: int, of_layers: tuple[Tensor, ...]) -> None:
+    def add(self, first: int, of_layers: tuple[Tensor, ...], cache: DynamicCache) -> None:
         """Add the weights of all layers, each (B, H, R, end), of the block of queries from ``first`` on."""
         end = of_layers[0].shape[-1]
         rows, weights = self.positions[first:end], [block.float().to(self.tokens.device) for block in of_layers]
@@ -127,6 +138,19 @@ class _SeenRows:
             ]
             texts = zip(logits, self.tokens[:, :end], strict=True)
             self.sums = self.sums + torch.stack([sum_patterns(*text, rows[later]) for text in texts])
+            if self.every_query:
+                self._add_every_query(rows[later], [block[:, :, later] for block in weights], cache)
+
+    def _add_every_query(self, rows: Tensor, of_layers: Sequence[Tensor], cache: DynamicCache) -> None:
+        """Measure the queries at some positions, (R,), from the weights of all layers, each (B, H, R, end)."""
+        for layer, weights in enumerate(of_layers):
+            value, before = _read_values(self.model, cache, layer), self.every.get(layer)
+            every = EveryQuery.begin(weights.shape[1], value, self.first_keys[: value.shape[2], layer].cpu().numpy())
+            if before is not None:
+                every.measures[:, :, : before.measures.shape[2]] = before.measures
+            for text, of_text in enumerate(weights):
+                every.add(text, of_text.clone(memory_format=torch.contiguous_format), rows)
+            self.every[layer] = every
 
     def stack_weights(self) -> list[Tensor]:
         """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""
@@ -155,9 +179,10 @@ def use_eager(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _read_blocks(
-    model: PreTrainedModel, input_ids: Tensor, rows: int, take: Callable[[int, tuple[Tensor, ...]], None]
+    model: PreTrainedModel, input_ids: Tensor, rows: int, take: Callable[[int, tuple[Tensor, ...], DynamicCache], None]
 ) -> DynamicCache:
-    """Let the model read blocks of tokens; ``take`` gets the first position of each and its weights in every layer.
+    """Let the model read blocks of tokens; ``take`` gets the first position of each, its weights in every layer, and
+    the cache.
 
     Returns the cache of all keys.
     """
@@ -165,7 +190,8 @@ def _read_blocks(
     for first in range(0, input_ids.shape[1], rows):
         check_stopped()
         with torch.inference_mode(), use_eager(model):
-            take(first, _find_weights(model, _read_block(model, input_ids[:, first : first + rows], cache)))
+            weights = _find_weights(model, _read_block(model, input_ids[:, first : first + rows], cache))
+            take(first, weights, cache)
     return cache
 
 

@@ -44,20 +44,25 @@ def exponentiate(row: F32, start: int, stop: int, largest: np.float32) -> tuple[
 
 
 @compile_kernel
-def add_rows(logits: F32, first: int, earlier: I64, sinks: F32, sums: F64) -> None:
+def add_rows(logits: F32, first: int, earlier: I64, sinks: F32, sums: F64, keep: bool) -> None:
     """Add the patterns of rows from position ``first`` on to ``sums``, (H, P).
 
     logits: (H, R, K), of which only keys up to the row's position are read, and overwritten; earlier: (K,), the
-    position of the last earlier copy of each token, -1 if there is none; sinks: (H,), the logits of the learned sinks.
+    position of the last earlier copy of each token, -1 if there is none; sinks: (H,), the logits of the learned sinks;
+    keep: whether the logits are overwritten by the weights.
     """
     for head in range(logits.shape[0]):
         for place in range(logits.shape[1]):
-            add_row(logits[head, place], first + place, earlier, sinks[head], sums[head])
+            row, stop = logits[head, place], first + place + 1
+            norm = add_row(row, first + place, earlier, sinks[head], sums[head])
+            if keep:
+                for key in range(row.size):
+                    row[key] = np.float32(row[key] / norm) if key < stop else np.float32(0.0)
 
 
 @compile_row_kernel
-def add_row(row: F32, q: int, earlier: I64, sink: np.float32, sums: F64) -> None:
-    """Add the patterns of the row at position q, (K,), to ``sums``, (P,)."""
+def add_row(row: F32, q: int, earlier: I64, sink: np.float32, sums: F64) -> float:
+    """Add the patterns of the row at position q, (K,), to ``sums``, (P,); returns the sum that divides its weights."""
     largest = max(find_largest(row, q + 1), sink)
     total, weighted, local = 0.0, 0.0, 0.0
     for start in range(0, q + 1, PIECE):
@@ -76,3 +81,4 @@ def add_row(row: F32, q: int, earlier: I64, sink: np.float32, sums: F64) -> None
     for pattern in range(len(weights)):  # in the order of PATTERNS, whose last is the entropy
         sums[pattern] += weights[pattern] / norm
     sums[-1] += (total * math.log(norm) - weighted) / norm / math.log1p(q)
+    return norm

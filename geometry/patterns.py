@@ -33,7 +33,9 @@ HIDDEN = -1e30
 """Logit of a key that a row does not see: finite, because 0 times infinity is not a number."""
 
 
-def sum_patterns(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | None = None) -> Tensor:
+def sum_patterns(
+    logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | None = None, *, keep: bool = False
+) -> Tensor:
     """Sums of the patterns over some query rows of one sequence, float32 (H, P).
 
     On the CPU, heads are divided among as many threads as PyTorch uses.
@@ -48,16 +50,20 @@ def sum_patterns(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | N
         Positions of the rows, ascending by 1, (R,), from 1 to K - 1.
     sinks
         Logits of the heads' learned sinks, (H,), which take a part of the weight; -inf for a head without.
+    keep
+        Whether the logits are overwritten by the weights of the keys.
     """
     if sinks is None:
         sinks = logits.new_full(logits.shape[:1], -torch.inf)
     if logits.device.type != "cpu":
-        return sum_in_passes(logits, tokens, rows, sinks)
+        return sum_in_passes(logits, tokens, rows, sinks, keep=keep)
     first, earlier = int(rows[0]), find_earlier_copies(tokens)
     sums = torch.zeros(len(logits), len(PATTERNS), dtype=torch.float64)
     threads = torch.get_num_threads()
     parts = [tensor.tensor_split(threads) for tensor in (logits, sinks, sums)]
-    tasks = [(heads.numpy(), first, earlier, of.numpy(), to.numpy()) for heads, of, to in zip(*parts, strict=True)]
+    tasks = [
+        (heads.numpy(), first, earlier, of.numpy(), to.numpy(), keep) for heads, of, to in zip(*parts, strict=True)
+    ]
     if threads == 1:
         add_rows(*tasks[0])
     else:
@@ -76,13 +82,15 @@ def find_earlier_copies(tokens: Tensor) -> I64:
     return earlier
 
 
-def sum_in_passes(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor) -> Tensor:
+def sum_in_passes(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor, *, keep: bool = False) -> Tensor:
     """``sum_patterns`` by operations of PyTorch, which a GPU runs; as much memory again as that of the logits."""
     largest = logits.amax(dim=-1, keepdim=True).maximum(sinks[:, None, None])
     exponentials = logits.sub_(largest).exp()
     total = exponentials.sum(dim=-1)
     norm = total + (sinks[:, None] - largest[..., 0]).exp()
     entropy = (total * norm.log() - logits.mul_(exponentials).sum(dim=-1)) / norm  # the sum of -a (l - ln norm)
+    if keep:
+        torch.div(exponentials, norm[..., None], out=logits)
     sums = _sum_keys(exponentials, 1 / norm, tokens, rows)
     sums["entropy"] = (entropy / torch.log1p(rows)).sum(dim=-1)
     return torch.stack([sums[name] for name in PATTERNS], dim=-1)

@@ -41,6 +41,8 @@ BY_SEEN_KEY: Axes = ("query", "layer", "kv_head", "key")
 """One number per query, KV head and key that the query attends to."""
 BY_KEY: Axes = ("layer", "kv_head", "key")
 """One number per KV head and key, the same for all queries."""
+BY_POSITION: Axes = ("layer", "head", "position")
+"""One number per head and position of a sequence, as a query."""
 OF_SEQUENCE: Axes = ("layer", "kv_head")
 """One number per KV head, the same for all queries."""
 
@@ -699,6 +701,68 @@ class Concentration:
     contributors_99: Annotated[
         I32,
         _declare_fewest("fewest keys that hold 99 % of the sum of the weighted norms", "n_keys", missing=_NO_OUTPUT),
+    ]
+
+
+_NO_LEVEL = "of fewer than 3 keys"
+
+
+def _declare_level(what: str) -> Quantity:
+    """Declare a mean over ln N of what follows from the counts of one query."""
+    grid = "mean over ln N, at the powers of √2 rounded and n_keys - 1, N from 2"
+    return _declare_ratio(f"{what}: {grid}", "", BY_POSITION, missing=_NO_LEVEL)
+
+
+def _declare_weight(on: str, **settings: Any) -> Quantity:
+    """Declare the weight of a key."""
+    domain: dict[str, Any] = {"low": 0.0, "high": 1.0, "slack": 2.0**-7}
+    return Quantity(meaning=f"weight on {on}", unit="probability", axes=BY_POSITION, **domain, **settings)
+
+
+@_document_fields
+@dataclass(frozen=True)
+class QueryMeasures:
+    """What one query of a head selects, for every query of a text; float64 arrays of the leading axes (…)."""
+
+    n_keys: Annotated[F64, replace(_N_KEYS, axes=BY_POSITION)]
+    recall_level: Annotated[F64, _declare_level("Recall R(r_min, N)")]
+    specificity_level: Annotated[F64, _declare_level("specificity, the share of the keys left out beyond r_max")]
+    precision_excess_level: Annotated[F64, _declare_level("Precision above its floor, (P - N/n_keys) / (1 - N/n_keys)")]
+    effective_keys: Annotated[
+        F64,
+        replace(_declare_effective("effective number of keys, exponential of the weights' entropy"), axes=BY_POSITION),
+    ]
+    n_90: Annotated[
+        F64, replace(_declare_fewest("fewest keys that hold 90 % of the weights", "n_keys"), axes=BY_POSITION)
+    ]
+    sink_weight: Annotated[F64, _declare_weight("position 0", missing=_NO_SINK)]
+    self_weight: Annotated[F64, _declare_weight("the query's own position")]
+    previous_weight: Annotated[F64, _declare_weight("the position before", missing="if the query sees no other key")]
+    top_position: Annotated[
+        F64,
+        Quantity(
+            meaning="position of the key of the largest weight, the first if several are equal",
+            unit="position",
+            axes=BY_POSITION,
+            dtype="int32",
+            low=0,
+            high="position",
+        ),
+    ]
+    top_weight: Annotated[
+        F64, replace(_declare_top("largest weight, divided by the sum of the weights"), axes=BY_POSITION)
+    ]
+    output_norm: Annotated[F64, _declare_length("‖s_n‖, norm of the sum of all weighted value states", "", BY_POSITION)]
+    error_16: Annotated[
+        F64,
+        Quantity(
+            meaning="change of the head's output over its norm if the query attends to its 16 largest weights alone",
+            source="arXiv 2512.07647",
+            unit="ratio",
+            axes=BY_POSITION,
+            low=0.0,
+            missing="of at most 16 keys, or if the output is 0",
+        ),
     ]
 
 

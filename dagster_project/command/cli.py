@@ -222,6 +222,9 @@ def inspect_command(
         typer.Option("--n", metavar="N", help="Number of selected keys (default: 4, or all of a shorter text)."),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
+    every: Annotated[
+        bool, typer.Option("--every", help="With --head: what it selects at every token of the text, not its keys.")
+    ] = False,
     bos: options.BosOption = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
@@ -237,7 +240,7 @@ def inspect_command(
     """
     from dagster_project.command.inspection import inspect_texts, parse_inspection, read_lines
 
-    inspection = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
+    inspection = parse_inspection(by=by, head=head, top=top, n=n, query=query, every=every, as_json=as_json)
     settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
     settings |= {} if bos is None else {"bos": bos}
     if not inspect_texts(settings, read_lines() if text is None else [text], inspection, go_on=text is None):

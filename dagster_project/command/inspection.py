@@ -41,6 +41,9 @@ LOOKED_AT = ("previous", "self", "local", "duplicate", "induction")
 SHOWN = ("label", "recall", "precision", "sink_weight", "effective_keys", "n_90")
 """Columns of ``Analysis.heads`` that the ranking shows."""
 
+AT_EVERY_TOKEN = ("recall_level", "specificity_level", "effective_keys", "sink_weight", "top_weight", "error_16")
+"""Columns of ``Analysis.queries`` that are shown."""
+
 KEYS = 5
 """Keys of each head that the ranking shows."""
 
@@ -64,11 +67,13 @@ class Inspection:
     n: int | None
     """None: 4, or all keys of a shorter text."""
     query: int | None
+    every: bool
+    """Whether the queries of the head are shown, at every token."""
     as_json: bool
 
 
 def parse_inspection(
-    *, by: str, head: str | None, top: int, n: int | None, query: int | None, as_json: bool
+    *, by: str, head: str | None, top: int, n: int | None, query: int | None, every: bool, as_json: bool
 ) -> Inspection:
     """Check the options.
 
@@ -91,7 +96,10 @@ def parse_inspection(
             msg = f"--head {head} does not name a head; write layer and head, as in --head 3.1"
             raise UserError(msg)
         place = int(layer), int(number)
-    return Inspection(by, place, top, n, query, as_json)
+    if every and place is None:
+        msg = "--every shows what one head selects at every token; name it, as in --head 3.1"
+        raise UserError(msg)
+    return Inspection(by, place, top, n, query, every, as_json)
 
 
 def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection: Inspection, *, go_on: bool) -> bool:
@@ -127,7 +135,8 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     failed, text = False, None
     for text in texts:
         try:
-            analysis = analyze(model, tokenizer, text, n=inspection.n, query=inspection.query, bos=known.bos)
+            n, query, every = inspection.n, inspection.query, inspection.every
+            analysis = analyze(model, tokenizer, text, n=n, query=query, bos=known.bos, every=every)
             _print(analysis, text, inspection)
         except (UserError, ValueError) as error:  # of numbers that are out of range for the text
             if not go_on:
@@ -187,10 +196,14 @@ def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:
         layer, head = inspection.head
         msg = f"{analysis.model} has no head {layer}.{head}; choose one of {_describe_heads(analysis)}"
         raise UserError(msg)
+    shown = {"top_keys": keys[: inspection.top]}
+    if analysis.queries is not None:
+        queries = analysis.queries.to_pylist()
+        shown = {"queries": [row for row in queries if (row.pop("layer"), row.pop("head")) == inspection.head]}
     if inspection.as_json:
-        write_object(
-            {"text": text, **_describe(analysis), "head": list(inspection.head), "top_keys": keys[: inspection.top]}
-        )
+        write_object({"text": text, **_describe(analysis), "head": list(inspection.head), **shown})
+    elif inspection.every:
+        _print_queries(analysis, shown["queries"], inspection)
     else:
         _print_keys(analysis, keys, inspection)
 
@@ -259,6 +272,23 @@ def _print_keys(analysis: "Analysis", keys: Sequence[dict[str, Any]], inspection
         for row in keys[: inspection.top]
     ]
     place.print(build_table(pa.Table.from_pylist([row | {"token": repr(row["token"])} for row in rounded])))
+    place.file.flush()
+
+
+def _print_queries(analysis: "Analysis", queries: Sequence[dict[str, Any]], inspection: Inspection) -> None:
+    """Print what a head selects at every token of the text."""
+    import pyarrow as pa
+
+    place, name = make_console(), ".".join(map(str, inspection.head or ()))
+    place.print(f"{analysis.model}, head {name}, every token as the query", markup=False)
+    tokens = name_tokens(analysis.tokens["token"].to_pylist())
+    rows = [
+        {"position": row["position"], "token": repr(tokens[row["position"]])}
+        | {column: row[column] and round(row[column], 3) for column in AT_EVERY_TOKEN}
+        | {"largest weight on": repr(tokens[row["top_position"]])}
+        for row in queries
+    ]
+    place.print(build_table(pa.Table.from_pylist(rows)))
     place.file.flush()
 
 

@@ -629,16 +629,31 @@ def conclude(
     zeros: the number of keys with y = 0, all and selected ones; of_rest: whether s is that without the sink, and only
     K_in is wanted.
     """
-    lower, upper = NEAREST_TO_REST if of_rest else NEAREST, FARTHEST
-    nearest, farthest = rows.key[lower, row], rows.key[upper, row]
-    empty_near, empty_far = head.least[nearest] == 0.0, head.least[farthest] == 0.0
-    certain = rows.near[lower, row] == (zeros if empty_near else 1)
-    certain = certain and (of_rest or rows.near[upper, row] == (zeros if empty_far else 1))
-    if not certain:
+    if not is_certain(row, zeros, head, rows, of_rest):
         return settle(row + 1, s, head, keys, space)
-    k_in = rows.sure[lower, row] + (selected_zeros if empty_near else 0)
-    k_out = rows.sure[upper, row] - (row + 1)
-    k_out += zeros if empty_far else 1
+    return read_counts(row, row + 1, zeros, selected_zeros, head, rows, of_rest)
+
+
+@compile_inline_kernel
+def is_certain(row: int, zeros: int, head: Head, rows: Rows, of_rest: bool) -> bool:
+    """Whether no key but that of a threshold, or its ties with y = 0, lies within its error of it (``conclude``)."""
+    lower = NEAREST_TO_REST if of_rest else NEAREST
+    empty_near = head.least[rows.key[lower, row]] == 0.0
+    empty_far = head.least[rows.key[FARTHEST, row]] == 0.0
+    certain = rows.near[lower, row] == (zeros if empty_near else 1)
+    return bool(certain and (of_rest or rows.near[FARTHEST, row] == (zeros if empty_far else 1)))
+
+
+@compile_inline_kernel
+def read_counts(
+    row: int, split: int, zeros: int, selected_zeros: int, head: Head, rows: Rows, of_rest: bool
+) -> tuple[int, int, int, int]:
+    """What ``conclude`` returns for a row, N = split, that is certain."""
+    lower = NEAREST_TO_REST if of_rest else NEAREST
+    nearest, farthest = rows.key[lower, row], rows.key[FARTHEST, row]
+    k_in = rows.sure[lower, row] + (selected_zeros if head.least[nearest] == 0.0 else 0)
+    k_out = rows.sure[FARTHEST, row] - split
+    k_out += zeros if head.least[farthest] == 0.0 else 1
     return int(k_in), int(k_out), int(nearest), int(farthest)
 
 

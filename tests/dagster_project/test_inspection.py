@@ -71,6 +71,20 @@ def test_the_keys_of_a_head_are_those_of_largest_weight(inputs: Path, tmp_path: 
     assert (found["head"], found["query"], found["n"]) == ([1, 2], 9, 2)
 
 
+def test_every_token_is_a_query_of_a_head(inputs: Path, tmp_path: Path) -> None:
+    """Its numbers at the last token are those of the ranking there, and the table has a row for each token."""
+    given = text(12), "--every", "--head", "1.2"
+    (found,) = inspect(tmp_path, *given, model=inputs / "llama")
+    (ranked,) = inspect(tmp_path, text(12), "--top", 48, model=inputs / "llama")
+    assert [row["position"] for row in found["queries"]] == list(range(1, found["tokens"]))
+    last, at_end = found["queries"][-1], next(h for h in ranked["heads"] if (h["layer"], h["head"]) == (1, 2))
+    for name in ("sink_weight", "effective_keys", "n_90", "top_weight"):
+        assert last[name] == pytest.approx(at_end[name], rel=1e-4)
+    assert len({row["recall_level"] for row in found["queries"]}) > 2
+    shown = attention_geometry("inspect", *given, "--model", inputs / "llama", cwd=tmp_path).text
+    assert shown.count("\n") > found["tokens"]
+
+
 def test_texts_are_read_from_standard_input_with_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster_project.command import inspection
 
@@ -168,6 +182,7 @@ REFUSED = {
     ("--by", "beauty"): "choose from recall, precision",
     ("--head", "3.x"): "write layer and head, as in --head 3.1",
     ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
+    ("--every",): "name it, as in --head 3.1",
     ("--top", 0): "--top is 0; give a whole number from 1",
     ("--query", 100): "query must be from 1 to",
     ("--model", "synthetic"): "reads no text",
@@ -185,10 +200,10 @@ def test_what_cannot_be_done_is_one_line(options: tuple[object, ...], tmp_path: 
 
 
 def test_an_option_that_is_left_out_has_its_default() -> None:
-    asked = parse_inspection(by="sink", head=None, top=1, n=None, query=None, as_json=False)
-    assert asked == Inspection("sink", None, 1, None, None, as_json=False)
+    asked = parse_inspection(by="sink", head=None, top=1, n=None, query=None, every=False, as_json=False)
+    assert asked == Inspection("sink", None, 1, None, None, every=False, as_json=False)
     with pytest.raises(UserError):
-        parse_inspection(by="sink", head=None, top=1, n=0, query=None, as_json=False)
+        parse_inspection(by="sink", head=None, top=1, n=0, query=None, every=False, as_json=False)
 
 
 @pytest.mark.slow

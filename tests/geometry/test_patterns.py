@@ -137,6 +137,12 @@ def test_long_rows_agree_with_float64_passes_in_any_number_of_threads(
     assert (exact[1, [PATTERNS.index(name) for name in ("sink", "sink_matched")]] == 0).all()
     for measure in (sum_patterns, sum_in_passes):
         np.testing.assert_allclose(measure(logits.clone(), tokens, rows, sinks), exact, atol=TOLERANCE, rtol=TOLERANCE)
+    expected = torch.cat([logits, sinks[:, None, None].expand(-1, len(rows), 1)], dim=-1).softmax(-1)[..., :-1]
+    for measure in (sum_patterns, sum_in_passes):  # what is kept are the weights
+        kept = logits.clone()
+        measure(kept, tokens, rows, sinks, keep=True)
+        np.testing.assert_allclose(kept, expected, atol=1e-9, rtol=2e-5)
+        assert (kept[expected == 0] < 1e-37).all()
     fewer = sum_in_passes(logits[..., 1:].double(), tokens[1:], rows - 1, sinks.double())
     assert (fewer - exact).abs().max() > 10 * TOLERANCE
 

@@ -1,0 +1,68 @@
+"""Every query of a text, of all families: what is measured while a model reads, against its captured weights."""
+
+import numpy as np
+import pytest
+
+from extract import attention, two_pass
+from extract.buffers import Buffers
+from extract.capture import Capture, capture
+from geometry.quantities import QueryMeasures, list_declared
+from geometry.selection.every_query import measure_queries
+from tests.extract.families import FAMILIES, KEYS, Family, attention_of, every_family, ids, model_of
+
+pytestmark = pytest.mark.usefixtures("noiseless")
+
+NAMES = list(list_declared(QueryMeasures))
+LEVELS = [index for index, name in enumerate(NAMES) if name.endswith("_level") or name in {"n_90", "top_position"}]
+"""What a tie of weights or distances decides."""
+
+
+def read(family: Family) -> Capture:
+    """Capture the weights of all queries, and what is measured of them."""
+    known = attention_of(family.name)
+    buffers = Buffers(known.layers, batch=2, queries=KEYS, keys=KEYS, dtype=known.dtype, every_query=True)
+    return capture(model_of(family.name), known, ids(), tuple(range(KEYS)), buffers)
+
+
+def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
+    """Largest difference of what no tie decides, and the share of the rest that differs, over all layers and queries.
+
+    shift: of the value states along the keys.
+    """
+    assert captured.every_query is not None
+    largest, jumps = 0.0, []
+    for layer, size in enumerate(captured.layers):
+        found = captured.every_query[layer, :, : size.heads].numpy()
+        assert captured.every_query[layer, :, size.heads :].isnan().all()
+        for text in range(2 if size.heads else 0):
+            weights = captured.weights[layer, text, 1:, : size.heads].transpose(0, 1).contiguous().numpy().copy()
+            values = captured.values[layer, text, : size.kv_heads, :, : size.head_dim].float()
+            values = values.roll(shift, dims=1).contiguous().numpy()
+            expected, *_ = measure_queries(weights, values, captured.first_key[1:, layer].numpy().astype(np.int64))
+            both = np.stack([getattr(expected, name) for name in NAMES], axis=-1), found[text, :, 1:]
+            assert np.isnan(found[text, :, 0]).all()
+            np.testing.assert_array_equal(*(np.isnan(one) for one in both))
+            apart = np.nan_to_num(np.abs(both[0] - both[1]) / (1 + np.abs(both[0])))
+            jumps.append((apart[..., LEVELS] > 1e-4).mean())
+            largest = max(largest, float(np.delete(apart, LEVELS, axis=-1).max()))
+    return largest, float(np.mean(jumps))
+
+
+@pytest.mark.one_case
+@every_family
+@pytest.mark.parametrize("rows", [KEYS, 7])
+def test_measures_are_those_of_the_captured_weights(family: Family, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one block of queries or several."""
+    monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_ := 4 * 2 * 4 * KEYS * rows)
+    monkeypatch.setattr(two_pass, "BLOCK_BYTES", bytes_ * len(attention_of(family.name).layers))
+    largest, jumps = compare(read(family))
+    assert largest < 1e-3
+    assert jumps < 0.01
+
+
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "Mistral", "gpt-oss", "Gemma 2", "GPT-J"])
+def test_value_states_of_other_keys_would_be_noticed(name: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    largest, jumps = compare(read(family), shift=1)
+    assert largest > 0.1
+    assert jumps > 0.1

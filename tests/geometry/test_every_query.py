@@ -1,0 +1,161 @@
+"""Every query of a head against the definitions, read one query at a time."""
+
+import numpy as np
+import pytest
+
+from geometry import concentration
+from geometry.grids import average_over_ln_n, half_octave_grid
+from geometry.quantities import QueryMeasures, list_declared
+from geometry.selection import every_query, scan
+from geometry.selection.every_query import estimate_block_bytes, measure_queries
+from geometry.selection.scan import Keys
+from tests.geometry import oracle
+from tests.geometry.draws import HEADS
+from tests.memory import trace
+
+Layer = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def draw_layer(kind: str, *, n: int, window: int, kv_heads: int = 1, group: int = 2, start: int = 1) -> Layer:
+    """Weights (H, R, K), value states and first keys of heads of a kind whose queries see ``window`` keys at most."""
+    first = np.maximum(0, np.arange(start, n) + 1 - window)
+    weights = np.zeros((kv_heads * group, n - start, n), np.float32)
+    for (head, row), begin in np.ndenumerate(np.broadcast_to(first, weights.shape[:2])):
+        seen = slice(begin, start + row + 1)
+        weights[head, row, seen] = HEADS[kind](seen.stop - begin, 8, 1000 * head + row)[0]
+    return weights, np.stack([HEADS[kind](n, 8, head)[1] for head in range(kv_heads)]), first
+
+
+def count_differences(weights: np.ndarray, values: np.ndarray, first: np.ndarray) -> tuple[int, int]:
+    """How many (head, query, N) have other counts than the oracle, and how many there are."""
+    _, *given = measure_queries(weights.copy(), values, first)
+    wrong, total, group = 0, 0, len(weights) // len(values)
+    for head, of_head in enumerate(weights):
+        for row, (of_query, begin) in enumerate(zip(of_head, first, strict=True)):
+            seen = slice(int(begin), weights.shape[2] - len(of_head) + row + 1)
+            grid = half_octave_grid(seen.stop - seen.start)
+            sure = oracle.sure_counts(of_query[seen], values[head // group][seen], grid)
+            found = [counts[head, row, : len(grid)] for counts in given]
+            assert all((counts[head, row, len(grid) :] == -1).all() for counts in given)
+            wrong += int(((found[0] != sure.k_in) | (found[1] != sure.k_out)).sum())
+            total += len(grid)
+    return wrong, total
+
+
+class TestCounts:
+    @pytest.mark.parametrize("window", [64, 20])
+    @pytest.mark.parametrize("kind", HEADS)
+    def test_are_exact_at_every_query_and_number_of_the_grid(self, kind: str, window: int) -> None:
+        wrong, total = count_differences(*draw_layer(kind, n=64, window=window))
+        assert wrong == 0
+        assert total > 1000
+
+    def test_are_those_of_each_kv_head_and_of_a_later_block(self) -> None:
+        assert count_differences(*draw_layer("random", n=48, window=48, kv_heads=3, start=30))[0] == 0
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", HEADS)
+    def test_are_exact_in_longer_texts(self, kind: str) -> None:
+        assert count_differences(*draw_layer(kind, n=300, window=300, group=1))[0] == 0
+
+    def test_with_learned_sinks_are_those_of_smaller_weights(self) -> None:
+        weights, values, first = draw_layer("random", n=64, window=64)
+        assert count_differences((weights * 0.3).astype(np.float32), values, first)[0] == 0
+
+    def test_do_not_depend_on_strips_and_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        weights, values, first = draw_layer("twins", n=64, window=50)
+        whole = measure_queries(weights.copy(), values, first)
+        monkeypatch.setattr(scan, "STRIP_BYTES", 4 * 64 * 24)
+        monkeypatch.setattr(every_query, "ENERGY_BYTES", 4 * 64 * 12 * 5)
+        parts = measure_queries(weights.copy(), values, first)
+        for name in list_declared(QueryMeasures):
+            np.testing.assert_array_equal(getattr(parts[0], name), getattr(whole[0], name))
+        np.testing.assert_array_equal(parts[1:], whole[1:])
+
+    @pytest.mark.parametrize("kind", ["repeated", "random"])
+    def test_with_ties_to_the_later_key_would_not_be(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A control: of equal weights the later one comes first. Without ties it makes no difference."""
+
+        def sort_wrongly(weights: np.ndarray, first_keys: np.ndarray) -> np.ndarray:
+            positions = np.arange(weights.shape[1])
+            last = weights.shape[1] - len(weights) + np.arange(len(weights))[:, None]
+            seen = (first_keys[:, None] <= positions) & (positions <= last)
+            later = np.where(seen, weights, -1)[:, ::-1]
+            return np.ascontiguousarray(weights.shape[1] - 1 - np.argsort(-later, axis=-1, kind="stable"))
+
+        monkeypatch.setattr(every_query, "sort_rows", sort_wrongly)
+        assert (count_differences(*draw_layer(kind, n=64, window=64))[0] > 0) == (kind == "repeated")
+
+    def test_from_coarser_cosines_than_the_bound_assumes_would_not_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A control: cosines are rounded to 1/256."""
+
+        def prepare_coarsely(values: np.ndarray) -> Keys:
+            keys = scan.prepare_keys(values)
+            return keys._replace(cosines=np.round(256 * keys.cosines) / np.float32(256))
+
+        monkeypatch.setattr(every_query, "prepare_keys", prepare_coarsely)
+        assert count_differences(*draw_layer("assumed", n=64, window=64))[0] > 0
+
+
+def measure_slowly(weights: np.ndarray, values: np.ndarray, first: int) -> dict[str, float]:
+    """The measures of one query by the definitions; weights (n,), values (n, d) of the keys it sees."""
+    n, alpha, states = len(weights), weights.astype(np.float64), values.astype(np.float64)
+    grid, spread = half_octave_grid(n), concentration(weights, values, sink=first == 0)
+    sure = oracle.sure_counts(weights, values, grid)
+    inside, output, unseen = oracle.selected(weights, 16), alpha @ states, max(0.0, 1 - alpha.sum())
+    kept = alpha[inside] @ states[inside] / (alpha[inside].sum() + unseen)
+    curves = {
+        "recall_level": sure.k_in / grid,
+        "specificity_level": 1 - sure.k_out / (n - grid),
+        "precision_excess_level": (grid / (grid + sure.k_out) - grid / n) / (1 - grid / n),
+    }
+    return {
+        "n_keys": n,
+        **{name: float(average_over_ln_n(curve, grid)) for name, curve in curves.items()},
+        "effective_keys": float(spread.effective_keys),
+        "n_90": float(spread.n_90),
+        "sink_weight": alpha[0] if first == 0 else np.nan,
+        "self_weight": alpha[-1],
+        "previous_weight": alpha[-2],
+        "top_position": first + float(spread.top_key),
+        "top_weight": float(spread.top_weight),
+        "output_norm": float(np.linalg.norm(output)),
+        "error_16": float(np.linalg.norm(output - kept) / np.linalg.norm(output)) if n > 16 else np.nan,
+    }
+
+
+@pytest.mark.parametrize(("kind", "window", "share"), [("random", 40, 1.0), ("assumed", 99, 1.0), ("random", 99, 0.4)])
+def test_measures_are_those_of_the_definitions(kind: str, window: int, share: float) -> None:
+    """Of full weights, and where a learned sink takes the rest."""
+    weights, values, first = draw_layer(kind, n=60, window=window)
+    weights = (share * weights).astype(np.float32)
+    found, *_ = measure_queries(weights.copy(), values, first)
+    for head, row in np.ndindex(weights.shape[:2]):
+        seen = slice(int(first[row]), row + 2)
+        expected = measure_slowly(weights[head, row, seen], values[0][seen], int(first[row]))
+        assert set(expected) == set(list_declared(QueryMeasures))
+        for name, right in expected.items():
+            given = getattr(found, name)[head, row]
+            assert np.isclose(given, right, rtol=1e-5, atol=1e-6, equal_nan=True), (name, head, row)
+
+
+def test_a_query_with_one_key_has_no_level() -> None:
+    found, *counts = measure_queries(*draw_layer("random", n=8, window=1))
+    assert (np.array(counts) == -1).all()
+    assert np.isnan([found.recall_level, found.previous_weight, found.error_16]).all()
+    assert (found.n_keys == 1).all()
+    assert (found.top_position == np.arange(1, 8)).all()
+
+
+@pytest.mark.parametrize(("n", "rows", "d"), [(64, 63, 8), (700, 200, 64), (1200, 1199, 8), (3000, 40, 32)])
+def test_memory_is_that_of_the_bound(n: int, rows: int, d: int) -> None:
+    """Whatever the number of heads; of 3,000 keys the cosines come in strips."""
+    rng = np.random.default_rng(0)
+    values, first = rng.standard_normal((1, n, d)).astype(np.float32), np.zeros(rows, np.int64)
+    weights = np.tri(rows, n, n - rows, dtype=np.float32) / n
+    weights = np.stack([weights, weights])
+    every_query.make_grids(n)
+    measure_queries(weights[:, :3, : n - rows + 3].copy(), values[:, : n - rows + 3], first[:3])  # compiled before
+    results, peak = trace(lambda: measure_queries(weights, values, first))
+    held = sum(array.nbytes for array in (*vars(results[0]).values(), *results[1:]))
+    assert peak - held <= estimate_block_bytes(rows, n, d)
