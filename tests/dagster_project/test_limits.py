@@ -181,6 +181,17 @@ def of_model(home: Home, query: int, n: int, distance: Callable[..., float] = fr
     return np.mean([relative(home, *place, n, distance) for place in heads], axis=0)
 
 
+def test_those_of_heads_are_means_over_sequences(home: Home) -> None:
+    found, wrong = rows(home, "distance_means", "query", "layer", "head", "n"), 0.0
+    for (*place, n), row in found.items():
+        expected = relative(home, *place, n, of_random).mean()
+        wanted = {"relative_distance": relative(home, *place, n).mean(), "relative_random_distance": expected}
+        assert near(row, wanted, rel=1e-5)
+        wrong = max(wrong, abs(relative(home, *place, n, with_replacement).mean() / expected - 1))
+    assert wrong > 0.05  # mutation control
+    assert len(found) == sum(count_keys(*place[:2]) - 1 for place in every_head())
+
+
 def test_those_of_the_model_are_means_over_heads_of_every_sequence(home: Home) -> None:
     found = rows(home, "distance_means_model", "query", "n")
     assert [*found] == [(query, n) for query in QUERIES for n in range(1, query + 1)]

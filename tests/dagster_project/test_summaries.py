@@ -513,7 +513,10 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
 @pytest.mark.parametrize(
     ("table", "columns_of_s"),
     [
-        ("diagnostics", {name: name for name in ("norm_s", "norm_s_without_sink", "cos_sink", "cos_last")}),
+        (
+            "diagnostics",
+            {name: name for name in ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")},
+        ),
         ("distance_means", {"relative_distance": "distance_rest"}),
     ],
 )

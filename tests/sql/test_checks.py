@@ -21,20 +21,10 @@ WINDOW = "query = 23 AND layer = 2"
 HIDDEN = f"sequence = 1 AND {WINDOW} AND head = 2 AND n = 5"
 SINK = "sequence = 0 AND query = 5 AND layer = 2 AND head = 0 AND n = 1"
 """Nothing but the sink is selected."""
-FACING = "sequence = 1 AND query = 11 AND layer = 2 AND head = 2"
-"""A head of the last layer that sees the sink."""
 PAIR = "layer = 0 AND kv_head = 1"
 OTHER = "query = 23 AND layer = 0 AND head = 3"
 """A head of no kind, in all sequences."""
 PLATEAU = "query = 11 AND layer = 0 AND head = 5"
-MEAN = "layer = 1 AND head = 2 AND n = 4"
-"""Means over sequences, at a power of two."""
-BOUNDED = "query = 11 AND layer = 2 AND head = 2 AND n = 4"
-"""Mean bounds of a head of the last layer, at a power of two."""
-PRINTED = f"{BOUNDED} AND kappa = 2"
-FEW = f"sequence = 1 AND {BOUNDED}"
-MEASURE = f"query = 11 AND {MEAN} AND measure = 'recall' AND null_model = 'random_selection'"
-OF_MODEL = "query = 11 AND n = 4 AND measure = 'recall' AND null_model = 'random_selection'"
 CURVE = "auc_rank = 'median' AND n = 4"
 POINT = f"{CURVE} AND point = 7"
 ABLATED = "layer = 1 AND head = 0 AND kind = 'zero'"
@@ -89,13 +79,6 @@ BROKEN: dict[str, list[str]] = {
                 ("last_high", "value := one.threshold + CASE WHEN one.met THEN -1 ELSE 1 END"),
             )
         ),
-    ],
-    "courses_agree": [
-        f"DELETE FROM head_levels WHERE {FACING}",
-        *updates("head_levels", FACING, "cos_sink_max = cos_sink_max - 1e-5", "cos_sink_level = cos_sink_level + 1e-5"),
-        *updates("head_levels", FACING, "cos_sink_change = NULL", "cos_last_level = 0", "cos_last_change = 0"),
-        *updates("head_levels", f"sequence = 1 AND {WINDOW} AND head = 2", "cos_sink_max = 0", "cos_sink_level = 0"),
-        *updates("selection_counts", FACING, "cos_last = -cos_last", "cos_sink = cos_sink / 2", "a_0 = NULL"),
     ],
     "curves_in_order": [
         f"DELETE FROM separation_curves WHERE {CURVE} AND point = 0",
@@ -219,15 +202,6 @@ BROKEN: dict[str, list[str]] = {
         ),
         *updates("selection_counts", ROW, "cos_last = cos_last + 0.001"),
     ],
-    "means_agree": [
-        f"DELETE FROM selection_means WHERE query = 11 AND {MEAN}",
-        *updates("selection_means", f"query = 11 AND {MEAN}", "recall = recall + 1e-5", "head = 9"),
-        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = relative_distance * 1.0001"),
-        *updates("distance_means_model", "query = 11 AND n = 4", "relative_random_distance = 2"),
-        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = NULL"),
-        *updates("selection_means_model", "query = 11 AND n = 4", "recall = recall - 1e-5"),
-        "DELETE FROM selection_means_model WHERE query = 11 AND n = 4",
-    ],
     "measures_agree": [
         *updates("measures", "value IS NOT NULL", "value = value + 1e-6"),
         "DELETE FROM measures",
@@ -235,45 +209,6 @@ BROKEN: dict[str, list[str]] = {
         *updates("claims", TESTED, "reason = 'none'", "p = NULL", "verdict = 'not testable'", "p_holm = p / 2"),
         *updates("claims", TESTED, "verdict = 'supported', p_holm = 0.051", "verdict = 'undecided', p_holm = 0.049"),
         *updates("claims", "reason IS NOT NULL", "verdict = 'undecided'", "reason = NULL", "p = 1"),
-    ],
-    "means_of_bounds_agree": [
-        f"DELETE FROM bound_means WHERE {BOUNDED}",
-        *(
-            change
-            for name in ("precision_lower", "recall_lower", "f_r_max_lower", "f_r_min_lower")
-            for change in updates("bound_means", BOUNDED, f"{name} = {name} + 1e-5", f"{name} = NULL")
-        ),
-        *(
-            change
-            for name in ("margin", "premise_share", "precision_upper", "recall_upper", "f_r_max_upper", "f_r_min_upper")
-            for change in updates(
-                "bound_means", f"{BOUNDED} AND kappa = 2", f"{name} = {name} + 1e-5", f"{name} = NULL"
-            )
-        ),
-        *updates("bound_means", PRINTED, "kappa = 3"),
-        *updates("selection_counts", FEW, "a_min_in = a_min_in / 2", "precision_lower_scale_free = 0.99"),
-        *updates("upper_bounds", FEW, "recall_upper = NULL"),
-        *updates("value_scales", "layer = 2", "value_scale = 2 * value_scale"),
-    ],
-    "means_of_heads_agree": [
-        *(f"DELETE FROM {table} WHERE {MEAN}" for table in ("diagnostics", "distance_means")),
-        *(
-            change
-            for name in ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
-            for change in updates("diagnostics", MEAN, f"{name} = {name} * 1.00001")
-        ),
-        *updates("diagnostics", MEAN, "cos_sink = NULL"),
-        *updates("distance_means", MEAN, "relative_distance = relative_distance * 1.0001", "relative_distance = NULL"),
-        *updates("distance_means", MEAN, "relative_random_distance = relative_random_distance * 1.0001"),
-        *updates("selection_counts", f"sequence = 1 AND {MEAN}", "norm_s = 2 * norm_s", "distance_rest = 0"),
-    ],
-    "measures_of_selections": [
-        *updates("separability", MEASURE, "value = value + 1e-3", "sequences = 2", "null_value = null_value + 1e-3"),
-        *updates("separability_model", OF_MODEL, "value = value + 1e-3", "null_value = null_value + 1e-3"),
-        *updates("separability_model", OF_MODEL, "heads = 11", "sequences = 2"),
-        *updates("selection_counts", f"{ROW} AND n = 4", "k_in = k_in - 1", "k_out = k_out + 1"),
-        f"DELETE FROM selection_counts WHERE {ROW} AND n = 4",
-        f"DELETE FROM separability WHERE {MEASURE}",
     ],
     "norms_in_domain": [
         *updates("assumption_norms", PAIR, "c = 0", "c = NULL", "lambda_sink = NULL", "lambda_sink = -1e-9"),
@@ -404,10 +339,6 @@ HARMLESS: dict[str, list[str]] = {
             f"UPDATE {table} SET {cosine} = NULL WHERE {ROW}"
             for table, cosine in (("selection_counts", "cos_last"), ("attention_rows", "cos_last_p05"))
         )
-    ],
-    "measures_of_selections": [
-        "DELETE FROM separability; DELETE FROM separability_model",
-        *updates("separability", MEASURE, "value = value + 1e-8"),
     ],
     "norms_in_domain": ["UPDATE assumption_norms SET status = 'zero', c = 0, lambda_sink = NULL"],
     "parts_consistent": [
