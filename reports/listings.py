@@ -141,7 +141,12 @@ def _format_judgement(claim: Row) -> str:
 
 
 def _format_twin(claim: Row) -> str:
-    """The verdict for random weights, and for a supported claim whether its measures differ from theirs."""
+    """The verdict for random weights, and for a supported claim whether its measures differ from theirs.
+
+    A claim that is itself a difference from them has none.
+    """
+    if claim["twin_verdict"] is None:
+        return DASH
     compared = {True: "; differs", False: "; does not differ", None: ""}[claim["beyond_twin"]]
     return f"{_format_verdict(claim['twin_verdict'])}{compared}"
 

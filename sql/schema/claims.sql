@@ -21,6 +21,6 @@ CREATE TABLE claims (
     reason VARCHAR, -- why the claim is not testable; NULL if it is
     shown_by VARCHAR NOT NULL, -- the figure of the report that shows it
     twin VARCHAR, -- name of the study of random weights that this one is compared with; NULL if it has none, or that has not landed
-    twin_verdict VARCHAR, -- verdict for the twin; NULL without one
+    twin_verdict VARCHAR, -- verdict for the twin; NULL without one, and of a claim that is itself a difference from it
     beyond_twin BOOLEAN -- for a supported claim, whether its measures differ from the twin's in the direction of the claim, at 5 %; NULL if not known, as where it is not testable on the twin
 )

@@ -281,6 +281,12 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
     assert all(part in sentence for part, sentence in zip(told, found, strict=True)), found
 
 
+def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_them() -> None:
+    rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in VERDICTS]
+    shown = listings.tabulate_claims(rows, {"fits": "elbows"})
+    assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
+
+
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     """A row of ``coverage`` of the printed family."""
     shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}

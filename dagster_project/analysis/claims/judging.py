@@ -403,7 +403,7 @@ def _list_claims(
             "reason": one.reason,
             "shown_by": one.claim.shown_by,
             "twin": twin and twin.name,
-            "twin_verdict": twin and twin.verdicts.get(one.claim.name),
+            "twin_verdict": None if twin is None or one.claim.exceeds_twin else twin.verdicts.get(one.claim.name),
             "beyond_twin": _is_beyond(one, twin) if verdict == "supported" and twin is not None else None,
         }
 
@@ -450,7 +450,7 @@ def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     One with parts that are such differences says so itself. None if the claim cannot be tested on the twin: where it
     lacks what the claim presupposes, its measures say nothing.
     """
-    if any(part.measure.endswith(BEYOND) for part, _, _ in one.parts):
+    if one.claim.exceeds_twin:
         return True
     if twin.verdicts.get(one.claim.name, "not testable") == "not testable":
         return None

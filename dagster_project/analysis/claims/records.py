@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from geometry.statistics.intervals import UNBOUNDED, Domain
+from reports.findings.claims import BEYOND
 
 Direction = Literal["<=", "<", ">=", ">"]
 """Comparison of a measure with a threshold that supports a claim."""
@@ -76,6 +77,11 @@ class Claim:
     explain_gap: Callable[[Evidence], str | None] = field(default=lambda _: None)
     """Why a study lacks that; None if it does not."""
     alternatives: bool = False
+
+    @property
+    def exceeds_twin(self) -> bool:
+        """Whether it is itself a difference from random weights, which have no model to differ from."""
+        return any(part.measure.endswith(BEYOND) for part in self.parts)
 
 
 LEAST_BEYOND = 0.02

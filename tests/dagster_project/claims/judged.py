@@ -10,8 +10,9 @@ from tests.dagster_project.claims.made_up import make_evidence, make_tables
 Rows = list[dict[str, Any]]
 _MADE: dict[tuple[bool, str], dict[str, Rows]] = {}
 
-NOTHING = Twin("nothing", {name: np.full(8, 0.1 * (name == "similarity_mae")) for name in MEASURES}, {}, {})
-"""A model all of whose measures are 0, but for an error."""
+ERRORS = {"similarity_mae": 0.1, "other_share": 0.5}
+NOTHING = Twin("nothing", {name: np.full(8, ERRORS.get(name, 0.0)) for name in MEASURES}, {}, {})
+"""A model all of whose measures are 0, but for what a model should have little of."""
 
 
 def compute(twin: Twin | None = NOTHING, **changed: Any) -> dict[str, Rows]:
