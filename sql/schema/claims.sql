@@ -10,7 +10,7 @@ CREATE TABLE claims (
     statement VARCHAR NOT NULL, -- what the paper says
     verdict VARCHAR NOT NULL, -- 'supported', 'not supported', 'undecided' or 'not testable'
     sentence VARCHAR NOT NULL, -- the verdict in a sentence, with its numbers
-    p DOUBLE, -- p value against the threshold, two-sided; NULL if not testable [0, 1]
+    p DOUBLE, -- p value against the threshold, two-sided, for random arrangements the upper end of the 99.9 % interval that their number leaves; NULL if not testable [0, 1]
     p_holm DOUBLE, -- the same after Holm's correction [0, 1]
     sequences INTEGER NOT NULL, -- number of sequences [1, inf)
     sequences_needed INTEGER, -- number of sequences that would decide an undecided claim with a power of 80 % at this estimate and spread; NULL if more than 100,000, or if none would [5, inf)

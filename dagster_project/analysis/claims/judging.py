@@ -170,14 +170,17 @@ def compare_part(part: Part, sample: Sample, end: End = "value") -> Sides:
 
 
 def settle_claims(judged: Sequence[Judgement]) -> list[Judgement]:
-    """Draw random arrangements until no verdict depends on their luck, and test the claims with all that were drawn."""
+    """Draw random arrangements until no verdict depends on their luck, and test the claims with all that were drawn.
+
+    Their p values are those that the verdicts follow from: the upper ends, so that what is left to luck is undecided.
+    """
     arrangements = {
         one.claim.name: [sample.arranged for _, sample, _ in one.parts if sample.arranged is not None]
         for one in judged
         if one.reason is None
     }
     settle(arrangements, lambda end: decide_claims([one.test_again(end) for one in judged]))
-    return [one.test_again() for one in judged]
+    return [one.test_again("high") for one in judged]
 
 
 def decide_claims(judged: Sequence[Judgement]) -> dict[str, str]:
@@ -210,11 +213,10 @@ class Decisions:
 
 
 def decide_study(judged: Sequence[Judgement]) -> Decisions:
-    """Decide all claims and their parts; a verdict that the most arrangements leave to luck is undecided."""
-    cautious = [one.test_again("high") for one in judged]
-    verdicts = {one.claim.name: "not testable" for one in judged} | decide_claims(cautious)
+    """Decide all claims and their parts."""
+    verdicts = {one.claim.name: "not testable" for one in judged} | decide_claims(judged)
     level = ERROR_RATE / max(1, sum(verdict == "undecided" for verdict in verdicts.values()))
-    of_parts = {one.claim.name: decide_parts(one, verdicts[one.claim.name], level) for one in cautious}
+    of_parts = {one.claim.name: decide_parts(one, verdicts[one.claim.name], level) for one in judged}
     return Decisions(verdicts, of_parts, level)
 
 
@@ -333,14 +335,14 @@ def _list_facts(samples: Mapping[str, Sample], source: facts.FactSources, twin: 
             "measure": fact.measure,
             "sentence": None if places[fact.name] is None else fact.write(source),
             **_name_ends("value", source.estimates[fact.measure]),
-            "p": _test_fact(sample),
+            "p": _test_fact(sample, "high"),
             "effect": effects[fact.name],
             "place": places[fact.name],
             "shown_by": fact.shown_by,
         }
 
 
-def _test_fact(sample: Sample, end: End = "value") -> float:
+def _test_fact(sample: Sample, end: End) -> float:
     """The p value of a measure against 0."""
     return sample.compare(0.0, above=True, end=end).p
 
@@ -439,7 +441,11 @@ def _count_part(part: Part, sample: Sample, level: float, supports: bool) -> Req
     """What would give one part a one-sided p value of ``level``; its arrangements must already have one."""
     threshold = find_measure(part.measure).scale.forward(part.threshold)
     above = (part.direction in {">", ">="}) == supports
-    if sample.arranged is not None and (supports or threshold == 0) and sample.arranged.p(above=above) > level:
+    if (
+        sample.arranged is not None
+        and (supports or threshold == 0)
+        and sample.arranged.p(above=above, end="high") > level
+    ):
         return Requirement(limited_by=sample.arranged.what)
     return Requirement(count_sequences_needed(sample.of_sequences, threshold, level, value=sample.value))
 

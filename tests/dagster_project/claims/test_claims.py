@@ -17,12 +17,19 @@ from dagster_project.analysis.claims.judging import (
     SUBJECTS,
     Judgement,
     compare_part,
+    correct_claims,
+    count_needed,
+    decide_claims,
+    decide_study,
     estimate_sample,
     find_measure,
     judge_claim,
+    settle_claims,
     subtract_twin,
 )
 from dagster_project.analysis.claims.records import Part, Samples
+from dagster_project.analysis.claims.sentences import Requirement
+from geometry.statistics import arrangements
 from geometry.statistics.arrangements import Arrangements
 from tests.dagster_project.claims.judged import NOTHING
 from tests.dagster_project.claims.made_up import (
@@ -221,6 +228,22 @@ class TestParts:
         against_zero, falling = Part("sink_and_precision", ">"), replace(unlucky, of_sequences=-sample.of_sequences)
         assert compare_part(against_zero, replace(falling, arranged=None)).opposes < 0.001
         assert compare_part(against_zero, falling).opposes == pytest.approx(0.8, abs=1e-4)
+
+    def test_a_verdict_that_is_left_to_luck_is_undecided_and_has_the_p_value_of_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(arrangements, "MOST_DRAWS", arrangements.FIRST_DRAWS)
+        found = judge("sink_predicts_recall")
+        part, sample, _ = found.parts[0]
+        drawn = Arrangements(lambda _, draws: (int(0.0245 * draws), draws), "24 KV groups", 1e6)
+        parts = ((part, replace(sample, arranged=drawn), compare_part(part, sample)),)
+        edge = replace(found, parts=parts).test_again()
+        name = found.claim.name
+        assert decide_claims([edge])[name] == "supported", "by the share that was drawn"
+        settled = settle_claims([edge])
+        assert decide_study(settled).verdicts[name] == "undecided"
+        assert correct_claims(settled)[name] > 0.05
+        assert count_needed(settled[0], 0.025) == Requirement(limited_by="24 KV groups")
 
 
 def test_measures_are_those_of_the_arrays() -> None:
