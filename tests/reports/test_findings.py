@@ -282,7 +282,7 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
 
 
 def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_them() -> None:
-    rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in VERDICTS]
+    rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in claims_findings.VERDICTS]
     shown = listings.tabulate_claims(rows, {"fits": "elbows"})
     assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
 
