@@ -374,14 +374,3 @@ def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> N
     assert set(kept) < set(names)
     assert f"+{len(names) - len(kept)} columns" in head
     assert attention_geometry("sql", "SELECT NULL AS x", home=root).text.split()[-1] == "NULL"
-
-
-def test_a_few_values_in_many_columns_are_written_one_in_a_line(root: Path) -> None:
-    """The first thing that the prompt suggests shows all of its columns on any terminal."""
-    with storage.connect(root) as connection:
-        names = connection.sql("FROM studies").columns
-    shown = attention_geometry("sql", "FROM studies LIMIT 1", home=root, COLUMNS="80").text.splitlines()
-    assert [line.partition(" | ")[0].strip() for line in shown] == ["row 1", *names]
-    assert max(map(len, shown)) <= 80
-    wide = attention_geometry("sql", "SELECT study, model, repeat('x', 99) AS x FROM studies", home=root, COLUMNS="60")
-    assert "x" * 29 + "…" in wide.text, "values are cut until all columns fit"

@@ -23,13 +23,6 @@ def test_queries_are_positions_in_ascending_order(queries: object, positions: tu
         assert parse_study("one", study.model_dump(mode=form), "studies.yaml") == study
 
 
-def test_a_study_that_names_no_queries_has_the_settings_it_had() -> None:
-    study = parse_study("one", GIVEN, "studies.yaml")
-    assert study.model_dump(mode="json")["queries"] is None
-    assert study == parse_study("one", GIVEN | {"queries": None}, "studies.yaml")
-    assert study != parse_study("one", GIVEN | {"queries": 63}, "studies.yaml")
-
-
 NO_POSITIONS = "input should be a position or a list of positions, whole numbers from 1, found "
 
 

@@ -314,7 +314,7 @@ def test_keys_that_make_a_share() -> None:
     np.testing.assert_allclose(np.mean(alone, axis=0), found)
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_memory_is_that_of_some_blocks(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1024 keys the weights of a layer take 16 MiB; a block is told to take 1 MiB."""

@@ -133,7 +133,7 @@ def test_rows_have_their_columns_and_families() -> None:
 # Verdicts.
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("d", [4, 32, 128])
 @pytest.mark.parametrize("lambda_sink", [0.1, 1.0])
 @pytest.mark.parametrize("growth", [0.02, 0.5])

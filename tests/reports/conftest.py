@@ -45,9 +45,6 @@ SYNTHETIC = MadeUp("synthetic", model="synthetic", queries=(11, 23), drawn=True)
 LONG = MadeUp("long", layers=1, heads=2, kv_heads=1, context=1537, sequences=1, queries=(99, 1536))
 """A study of two queries, of whose positions and N charts show a part."""
 LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
-MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
-"""Tables that studies of every version have."""
-OLDER = replace(SMALL, study="older", without=tuple(sorted({*sql.list_names("schema")} - {*MEASURED})))
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one layer": MadeUp("one layer", layers=1),

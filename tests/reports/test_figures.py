@@ -23,8 +23,8 @@ def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(
     assert_every_chart_says_what_it_shows({key: figure for key, (_, figure) in figures_of_three.items()})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("study", [SMALL, pytest.param(SYNTHETIC, marks=pytest.mark.long)], ids=lambda made: made.study)
+@pytest.mark.long
+@pytest.mark.parametrize("study", [SMALL, SYNTHETIC], ids=lambda made: made.study)
 def test_every_chart_of_other_studies_does(study: MadeUp) -> None:
     with warehouse(study) as connection:
         assert_every_chart_says_what_it_shows(build_figures(connection, study))

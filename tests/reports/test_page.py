@@ -25,7 +25,6 @@ from tests.reports.conftest import (
     HOSTILE,
     INDEX,
     LARGE,
-    OLDER,
     SMALL,
     SYNTHETIC,
     TRAINED,
@@ -483,18 +482,6 @@ def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) 
     everything = page.text("main")
     assert "None" not in everything
     assert "nan" not in everything.split()
-
-
-def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
-    with warehouse(OLDER) as connection:
-        page = Page(write_report(connection, "older", tmp_path / "report.html", map_n=8).path)
-    empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    kept = {"example", "value-norm", "attention-by-position", "sink-by-layer"}
-    assert set(empty) == set(FIGURES) - kept - OPTIONAL - {"claims-untested"}
-    assert "landed" in empty["coverage"]
-    assert "no fit to draw heads from" in empty["monte-carlo"]
-    assert "landed by an earlier version; run it again" in empty["claims-table"]
-    assert "supported" not in page.text("section", id="summary")
 
 
 @pytest.mark.parametrize(

@@ -96,19 +96,3 @@ def test_text_in_a_cell_is_no_markup() -> None:
         assert "\n" not in shown
         for mark in "<>|`&$*":
             assert shown.count(mark) == shown.count(f"\\{mark}") == text.count(mark)
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, ""),
-        (True, "true"),
-        (7, "7"),
-        (0.123456, "0.123"),
-        (1.0, "1"),
-        ([1, 2.34567, None], "1, 2.35, "),
-        ({"layer": 1, "head": 2}, "layer 1, head 2"),
-    ],
-)
-def test_values_are_short(value: object, shown: str) -> None:
-    assert format_cell(value) == shown

@@ -75,14 +75,6 @@ def test_an_error_of_any_kind_shows_its_place(text: str, place: str) -> None:
     assert line[caret.index("^") :].startswith(place)
 
 
-def test_candidates_for_an_unknown_argument_are_indented() -> None:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE MACRO twice(x := 1) AS TABLE SELECT 2 * x")
-        with pytest.raises(UserError) as refused:
-            query(connection, r"SELECT '\t' FROM twice(wrong := 1)")
-    assert "    twice(x := 1)" in str(refused.value).splitlines()
-
-
 def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
     with duckdb.connect() as connection, pytest.raises(UserError) as refused:
         query(connection, "SELECT 1,\n  FROM range(3) LIMITS 2")
