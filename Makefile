@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # a module is compiled when it is first imported, and most never are
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: help demo smollm2 test test-all test-anywhere test-long test-most test-slow lint hashes bench ui gallery picture clean
+.PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui gallery picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -54,17 +54,14 @@ ui: .venv/dev .venv/product  ## start Dagster's web UI
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
 # the thousands of small files that tests make lie in memory where 8 GB of it are free
 FREE = $(shell df --output=avail /dev/shm 2>/dev/null | tail -n 1) $(shell awk '/MemAvailable/ {print $$2}' /proc/meminfo 2>/dev/null)
-test test-most test-slow: export TMPDIR := $(or $(TMPDIR),$(shell set -- $(FREE) && [ $$# = 2 ] && [ $$1 -gt 8000000 ] && [ $$2 -gt 8000000 ] && ! grep -q " /dev/shm .*noexec" /proc/mounts && echo /dev/shm),/tmp)
-test test-most test-slow test-long test-all: export OMP_NUM_THREADS = 1
+test test-slow: export TMPDIR := $(or $(TMPDIR),$(shell set -- $(FREE) && [ $$# = 2 ] && [ $$1 -gt 8000000 ] && [ $$2 -gt 8000000 ] && ! grep -q " /dev/shm .*noexec" /proc/mounts && echo /dev/shm),/tmp)
+test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
 test: .venv/dev .venv/product  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
 
 test-slow: .venv/dev .venv/product  ## run all other cases: every model family, whole pages, flipped bits
 	$(PYTEST) -m 'slow and not long'
-
-test-most: .venv/dev .venv/product  ## run both at once, as continuous integration does
-	$(PYTEST) -m 'not long'
 
 test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, damaged, interrupted or repeated, and further cases
 	$(PYTEST) -m long
