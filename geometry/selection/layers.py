@@ -79,11 +79,7 @@ def measure_layer(
         by_query.append((grouped, keys, target))
     place = choose_device(None, values, device)
     for kv_head, states in enumerate(values):
-        of_positions, scan = prepare_scan(states, place)
-        for grouped, keys, target in by_query:
-            if keys.stop - keys.start >= 2:
-                head, seen_keys = kv_head * grouped.shape[1], of_positions.select(keys)
-                _fill_profiles(grouped[kv_head], seen_keys, scan, target, head, sink=keys.start == 0, **settings)
+        _fill_group(kv_head, *prepare_scan(states, place), by_query, settings)
     for grouped, keys, target in by_query:
         _fill_totals(grouped, values[:, None, keys], target, sink=keys.start == 0)
 
@@ -122,6 +118,16 @@ def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:
                 out["rho_0_of_keys"][query, head] = summarise_cosines(of_sink[keys])[0]
             out["cos_last_of_keys"][query, head, keys] = cosines_with_one(unit[keys], directed[keys], -1)
     out["n_keys"][:] = [keys.stop - keys.start for keys in seen]
+
+
+def _fill_group(
+    kv_head: int, of_positions: Keys, scan: Scan, by_query: Sequence[tuple[F32, slice, Out]], settings: dict[str, Any]
+) -> None:
+    """Fill the arrays with a number per N for the heads of a KV group and every query; its keys are freed after it."""
+    for grouped, keys, target in by_query:
+        if keys.stop - keys.start >= 2:
+            head, seen_keys = kv_head * grouped.shape[1], of_positions.select(keys)
+            _fill_profiles(grouped[kv_head], seen_keys, scan, target, head, sink=keys.start == 0, **settings)
 
 
 def _fill_profiles(

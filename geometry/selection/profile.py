@@ -161,8 +161,7 @@ def _profile_heads(
     arrays = make_arrays(SelectionProfile, lead, n, len(kappas))
     for at, rows, states in iterate_groups(weights, values):
         places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
-        shared = prepare_scan(states, place)
-        _profile_group(rows, *shared, places, arrays, kappas=kappas, scale=scale, sink=sink)
+        _profile_group(rows, *prepare_scan(states, place), places, arrays, kappas=kappas, scale=scale, sink=sink)
     return SelectionProfile(**arrays)
 
 

@@ -267,7 +267,7 @@ def style_line(
         scale=alt.Scale(domain=domain),
         legend=alt.Legend(orient="top", columns=2 if len(domain) > 2 else 0),
     )
-    drawn = [list(dash) for dash in dashes[: len(domain)]]
+    drawn = [list(dashes[index % len(dashes)]) for index in range(len(domain))]
     dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=drawn))
     named: alt.Chart = chart.transform_calculate(line=f"'{label}'")
     return named.encode(color=color, strokeDash=dash)

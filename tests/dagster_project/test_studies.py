@@ -251,7 +251,6 @@ def test_maps_need_an_n_that_the_context_has() -> None:
         ({"budgets": [0.5, 0.5], "sequences": 4}, {}, "input should name every value once"),
         ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
         ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean', 'sink' or 'selected'"),
-        ({"ablation": [], "sequences": 4}, {}, "at least 1 item"),
         ({"sequences": 5}, {}, "effects need 5 sequences, but the study has 4"),
         ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, but the study has 1"),
         ({"sequences": 2}, {"model": "synthetic", "corpus": None}, "a synthetic study has no model"),
