@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
+from reports import theme
 from reports.charts import attention as attention_charts
 from reports.charts import bounds as bounds_charts
+from reports.charts import elements
 from reports.charts import recovery as recovery_charts
 from reports.charts import separation as separation_charts
 from reports.charts.bounds import COVERAGES
-from reports.charts.elements import BARS, edges, histogram, layer_chart, tooltips
+from reports.charts.elements import BARS, SEPARATION, edges, histogram, layer_chart, tooltips
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
@@ -150,6 +152,14 @@ def test_edges_hold_their_values(values: list[float]) -> None:
         assert sum(bar["number"] for bar in histogram(values, marks)) == len(values)
 
 
+def test_elbows_far_out_share_bars() -> None:
+    rows = [{"elbow_n": n, "status": "ok"} for n in (1, 4, 5, 8, 9, 300)] + [{"elbow_n": None, "status": "no_decline"}]
+    bars = drawn(separation_charts.elbows(pa.Table.from_pylist(rows)))
+    assert {bar["bin"]: bar["heads"] for bar in bars} == {"1": 1, "4": 1, "5–8": 2, "9–16": 1, "257–512": 1}
+    assert len({bar["range"] for bar in bars[:2]}) == 1
+    assert {bar["range"] for bar in bars[2:]}.isdisjoint({bar["range"] for bar in bars[:2]})
+
+
 def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection) -> None:
     table, curve = positions(small, SMALL), of_query(small, SMALL, "weights_fit_curve")
 
@@ -162,9 +172,43 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     assert notes(variant="plateau", t_1=22, t_2=22) == notes(variant=None, t_1=None, t_2=None) == ["uniform"]
 
 
+def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection) -> None:
+    spec = separation_charts.precision_recall(curves(small, SMALL), marked_n=1).to_dict()
+    axes = [part["x"]["axis"] for part in parts(spec) if "axis" in part.get("x", {})]
+    assert axes
+    assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}
+
+
+def test_tooltips_of_fits_are_titled_in_words() -> None:
+    chart = recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta").to_dict()
+    (tooltip,) = [part["tooltip"] for part in parts(chart) if "tooltip" in part]
+    assert {line["field"]: line["title"] for line in tooltip}.items() >= {("planted", "Planted"), ("fitted", "Fitted")}
+
+
 def test_numbers_that_are_not_finite_are_left_out() -> None:
     rows = [PLANTED, PLANTED | {"planted": float("inf")}]
     assert len(drawn(recovery_charts.recovery(pa.Table.from_pylist(rows), parameter="beta"))) == 1
+
+
+def test_the_palettes_are_distinct_and_monotone() -> None:
+    def lightness(colour: str) -> float:
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    for palette, sign in ((theme.LIGHT, -1), (theme.DARK, 1)):
+        steps = [lightness(colour) for colour in palette.ramp]
+        assert all(sign * (after - before) > 0 for before, after in pairwise(steps))
+        assert abs(lightness(palette.ink) - lightness(palette.surface)) > 150
+        assert abs(lightness(palette.muted) - lightness(palette.surface)) > 90
+
+
+def test_copies_of_a_chart_share_its_rows_and_have_the_same_channels() -> None:
+    chart = elements.layer_chart([{"n": 1, "share": 0.5}], "Title", "Description", elements.level(0.5, "half"))
+    assert chart.copy().data.values is chart.data.values
+    assert chart.properties(height=9).to_dict()["layer"] == chart.to_dict()["layer"]
+    rule, name = chart.to_dict()["layer"][0]["layer"]
+    assert rule["encoding"] == {"y": {"field": "share", "type": "quantitative"}}
+    assert name["encoding"]["x"] == {"value": "width"}
 
 
 @pytest.mark.parametrize(
@@ -191,3 +235,24 @@ def test_a_tooltip_writes_shares_for_readers_and_null_not_as_zero(value: float |
     drawn = {"mark": "text", "encoding": {"text": {"field": line["field"], "type": "nominal"}}}
     spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "NaN"), (0.25, "0.25")])
+def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: float | None, text: str) -> None:
+    """The page writes a dash for NaN."""
+    marks = elements.points(alt.Chart().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~g", value="Value")))
+    spec = layer_chart([{"x": 1, "value": value}, {"x": 2, "value": None}], "", "", marks).to_dict()
+    (line,) = spec["layer"][0]["encoding"]["tooltip"]
+    assert (line["type"], line["format"]) == ("quantitative", ".3~g")
+    drawn = {"mark": "text", "encoding": {"text": line}}
+    spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
+    spec.pop("params", None)
+    assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
+
+
+def test_a_tooltip_without_null_has_formats_of_vega() -> None:
+    marks = alt.Chart().mark_point().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~f", x="X"))
+    spec = layer_chart([{"x": 1}], "", "", marks).to_dict()
+    (line,) = spec["layer"][0]["encoding"]["tooltip"]
+    assert line == {"field": "x", "format": ".3~f", "title": "X", "type": "quantitative"}
+    assert "transform" not in spec

@@ -10,7 +10,7 @@ import pytest
 
 from geometry.selection.example import build_intuition
 from reports.charts import geometry as charts
-from reports.charts.geometry import project_vectors
+from reports.charts.geometry import CONTEXTS, project_vectors
 from reports.charts.plane import equal_scales
 from reports.figures import geometry
 from reports.figures import intuition as example
@@ -47,6 +47,21 @@ def scales(spec: Any, channel: str) -> list[Any]:
     """The scales of a channel in all layers."""
     encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
     return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
+
+
+def test_figures_are_named_as_the_papers(shown: dict[str, Figure], toy: Figure) -> None:
+    named = [toy.paper, *(figure.paper for figure in shown.values())]
+    assert named == ["Figure 1", "Figure 7", "Figure 10", "Figure 9", ""]
+    assert all("paper" in figure.reading for figure in (toy, *shown.values()))
+
+
+def test_pairs_stand_one_above_the_other(shown: dict[str, Figure]) -> None:
+    figure = shown["diagnostics"]
+    assert figure.stacked
+    titles = [spec["title"] for spec in specs(figure)]
+    assert len(titles) == 2 * len({row["label"] for row in figure.table.to_pylist()})
+    assert all(title.startswith("Cosines: ") for title in titles[1::2])
+    assert [title.partition(": ")[2] for title in titles[::2]] == [title.partition(": ")[2] for title in titles[1::2]]
 
 
 def test_cosines_of_all_kinds_have_the_same_axis(shown: dict[str, Figure]) -> None:
@@ -114,6 +129,12 @@ def test_signs_are_seen_without_colour() -> None:
     assert all(scale["domain"] == [-0.5, 0, 0.5] for scale in scales(chart.to_dict(), "color"))
 
 
+def test_contributions_without_cosines_have_no_colour() -> None:
+    chart = scattered([contribution(4, position, 1.0, None) for position in range(5)])
+    assert len(drawn(chart)) == 5
+    assert not scales(chart.to_dict(), "color")
+
+
 def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
     chart = scattered([contribution(4, position, norm) for position, norm in enumerate([0.0, 3e-9, 3e-4, 0.2, 30.0])])
     norms = [row["norm"] for row in drawn(chart)]
@@ -123,6 +144,13 @@ def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
     assert all(0 < low <= 3e-4 and high >= 30 for low, high in domains)
     (single,) = drawn(scattered([contribution(0, 0, 0.1)]))
     assert single["norm"] == 0.1
+
+
+def test_many_contexts_are_thinned_to_a_few() -> None:
+    rows = [contribution(query, query, 1.0) for query in range(1, 40)]
+    contexts = [row["context"] for row in drawn(scattered(rows))]
+    assert len(contexts) == CONTEXTS
+    assert (contexts[0], contexts[-1]) == (2, 40)
 
 
 def test_large_contexts_make_small_charts() -> None:
@@ -152,6 +180,13 @@ def ball(points: list[dict[str, Any]], n: int = 2) -> alt.LayerChart:
     return charts.sphere(pa.Table.from_pylist(points, schema), title="a", of_kv_head=shares, n=n)
 
 
+def test_the_view_is_a_rotation() -> None:
+    turned = project_vectors(np.eye(3))
+    np.testing.assert_allclose(turned @ turned.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(turned) == pytest.approx(1)
+    assert turned[0, 2] == turned[:, 2].max()  # the first direction comes towards the reader
+
+
 def test_points_are_seen_where_they_lie_and_by_their_depth() -> None:
     points = [direction(1, 1.0, 0.0, 0.0, rank=1), direction(2, -1.0, 0.0, 0.0, rank=3), direction(0, 0.0, 0.6, 0.0)]
     shown = {row["position"]: row for row in drawn(ball(points))}
@@ -166,6 +201,11 @@ def test_points_are_seen_where_they_lie_and_by_their_depth() -> None:
     assert shown[0]["length"] == pytest.approx(0.6)
 
 
+def test_the_heaviest_keys_are_filled() -> None:
+    points = [direction(position, 0.1, 0.1, 0.1, rank=rank) for position, rank in ((1, 2), (2, 1), (3, 3), (4, None))]
+    assert {row["position"]: row["filled"] for row in drawn(ball(points))} == {1: 1, 2: 1, 3: 0, 4: 0}
+
+
 def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
     """Center and radius of every closed polygon of a chart."""
     found = []
@@ -177,6 +217,19 @@ def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
             np.testing.assert_allclose(radii, radii[0], atol=2e-4)
             found.append((center, float(radii[0])))
     return sorted(found, key=lambda ring: ring[1])
+
+
+def test_the_dashed_circle_is_the_typical_length() -> None:
+    inner, outer = rings(ball([direction(1, 0.1, 0.1, 0.1)]))
+    assert inner[1] == pytest.approx(0.5, abs=1e-3)  # the root of the shares' sum
+    assert outer[1] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_graticule_lies_on_the_sphere_and_faces_the_reader() -> None:
+    for rows in ball([direction(1, 0.1, 0.1, 0.1)]).to_dict()["datasets"].values():
+        for row in rows:
+            if "line" in row:
+                assert row["x"] ** 2 + row["y"] ** 2 <= 1.002
 
 
 def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:

@@ -15,6 +15,8 @@ from reports import theme
 from reports.charts import contexts as contexts_charts
 from reports.charts import labels
 from reports.charts import sink as sink_charts
+from reports.charts import taxonomy as taxonomy_charts
+from reports.charts.contexts import APART
 from reports.figures.parts import NOTHING_SELECTED, Figure
 from reports.findings import taxonomy as findings
 from tests.made_up import warehouse
@@ -64,6 +66,23 @@ def test_charts_hold_the_rows(
             assert drawn_row[column] == expected
 
 
+def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> None:
+    shares = zip((0, 1), ((0.5, 0.04, 0.36, 0.1), (0.0, 0.75, 0.0, 0.25)), strict=True)
+    rows = [
+        {"layer": layer, "label": label, "share": share}
+        for layer, found in shares
+        for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
+    ]
+    segments = {(row["layer"], row["label"]): row for row in labels.stack_shares(rows, "layer")}
+    assert [segments[0, label]["low"] for label in findings.LABELS] == pytest.approx([0, 0.5, 0.54, 0.9])
+    assert [segments[0, label]["high"] for label in findings.LABELS] == pytest.approx([0.5, 0.54, 0.9, 1])
+    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", ""]
+    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", ""]
+    assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
+    many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
+    assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
+
+
 def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
     def ranges(name: str, channel: str) -> list[Any]:
         encodings = [part["encoding"] for part in parts(charts[name].to_dict()) if "encoding" in part]
@@ -111,6 +130,17 @@ def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection,
             assert row["high"] == pytest.approx(1)
 
 
+def test_cells_without_room_for_letters_have_shapes(three: duckdb.DuckDBPyConnection) -> None:
+    head = of_query(three, STUDY, "taxonomy_of_heads").to_pylist()[0]
+    for columns in (taxonomy_charts.LETTERED_HEADS, taxonomy_charts.LETTERED_HEADS + 1):
+        rows = [{**head, "head": index, "label": findings.LABELS[index % 4]} for index in range(columns)]
+        spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
+        shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
+        letters = [part for part in parts(spec) if part.get("field") == "letter"]
+        assert (len(letters), len(shapes)) == ((1, 0) if columns == taxonomy_charts.LETTERED_HEADS else (0, 1))
+        assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
+
+
 def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
     thresholds = of_query(three, STUDY, "taxonomy_thresholds")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
@@ -124,6 +154,23 @@ def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConn
 
 ALONE = {"low": None, "high": None}
 """Ends of the interval of one sequence: there is none."""
+
+
+def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
+    means = [0.0, 0.001, 0.002, 0.5, 0.999, 1.0, 1.0]
+    rows = [
+        {"query": query, "n_keys": 8, "metric": "recall", "n": 2**index, "heads": 1, "mean": mean, **ALONE}
+        for query in (7, 15)
+        for index, mean in enumerate(means)
+    ]
+    rows = [row | {"metric": "precision"} for row in rows]
+    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
+    ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
+    places = [row["place"] for row in ends]
+    assert {row["note"]: row["end"] for row in ends} == {f"N = {2**index}": mean for index, mean in enumerate(means)}
+    assert np.diff(places).min() >= APART / theme.HEIGHT - 1e-9
+    assert max(places) <= 1
+    assert places[3] == 0.5
 
 
 def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivial() -> None:
@@ -181,7 +228,7 @@ EMPTY = {
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("key", ["least", "hidden sink", "only itself"])
+@pytest.mark.parametrize("key", DEGENERATE)
 def test_what_cannot_be_shown_says_why(figures_of_three: dict[str, tuple[Build, Figure]], key: str) -> None:
     builders = {build for name, (build, _) in figures_of_three.items() if name in SHOWN}
     with warehouse(DEGENERATE[key]) as connection:
@@ -230,3 +277,27 @@ def nearest(colours: tuple[str, ...], kind: str) -> float:
 def test_series_stay_apart_for_every_eye(palette: theme.Palette, kind: str) -> None:
     assert nearest(palette.series, kind) > 20
     assert nearest(("#c2560c", "#3d7a34"), "protan") < 20  # orange and green, which do not
+
+
+@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+def test_marks_and_letters_stand_out(palette: theme.Palette) -> None:
+    kinds = palette.series[: len(findings.LABELS)]
+    assert min(contrast(colour, palette.surface) for colour in kinds) >= 4.5  # letters on segments and cells
+    assert min(contrast(colour, palette.surface) for colour in palette.series) >= 3
+    assert min(contrast(colour, palette.surface) for colour in palette.ramp[theme.FIRST_SEEN :]) >= 3
+    assert min(contrast(colour, palette.surface) for colour in palette.diverging) >= 2
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
+def test_the_diverging_colours_run_from_a_middle_to_two_ends(palette: theme.Palette, kind: str) -> None:
+    middle = len(palette.diverging) // 2
+    assert len(palette.diverging) == 2 * middle + 1
+    outwards = [[contrast(colour, palette.surface) for colour in side] for side in _sides(palette.diverging, middle)]
+    assert all(steps == sorted(steps) for steps in outwards)
+    assert nearest((palette.diverging[0], palette.diverging[-1]), kind) > 20
+
+
+def _sides(colours: tuple[str, ...], middle: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The colours from the middle to either end."""
+    return colours[middle::-1], colours[middle:]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports import listings
 from reports.findings import attention as attention_findings
 from reports.findings import bounds as bounds_findings
@@ -15,6 +16,7 @@ from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
 from reports.findings import settings as settings_findings
 from reports.findings import values as values_findings
+from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
 
 
@@ -33,6 +35,13 @@ from reports.findings.numbers import Row
 )
 def test_numbers(value: float, written: str) -> None:
     assert numbers.number(value) == written
+
+
+@pytest.mark.parametrize(
+    ("share", "written"), [(0, "0"), (0.123456, "12.3"), (0.9994, "99.9"), (0.99996, "over 99.9"), (1, "100")]
+)
+def test_a_hundred_per_cent_is_all(share: float, written: str) -> None:
+    assert numbers.percent(share) == f"{written}\u00a0%"
 
 
 def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
@@ -62,10 +71,30 @@ def test_a_share_of_few_things_is_told_as_their_number(share: float, total: int,
     assert numbers.name_share(share, total, "head") == named
 
 
+def test_a_share_of_any_number_of_things_is_their_number_again() -> None:
+    for total in range(2, numbers.COUNTED + 1, 7):
+        for number_of in (1, total // 3, total - 1):
+            share = sum([1.0] * number_of + [0.0] * (total - number_of)) / total
+            assert numbers.count_share(share, total) == (f"{number_of:,}" if number_of else "none")
+
+
 def test_the_ends_of_an_interval_have_one_unit() -> None:
     assert numbers.format_with_interval(0.7, 0.64, 0.751, numbers.percent) == "70\u00a0% (64 to 75.1\u00a0%)"
     assert numbers.format_ends(0.5, 0.99999, numbers.percent) == "50 to over 99.9\u00a0%"
     assert numbers.format_ends(0.5, 0.25, numbers.number) == "0.5 to 0.25"
+
+
+def test_nulls_are_of_the_first_sequences_or_of_all() -> None:
+    assert chance_findings.name_drawn_sequences({"sequences": 4}, 8) == "the first 4 sequences"
+    assert chance_findings.name_drawn_sequences({"sequences": 8}, 8) == "all 8 sequences"
+    assert chance_findings.name_drawn_sequences({"sequences": 1}, 1) == "the only sequence"
+
+
+def test_runs_are_written_from_end_to_end() -> None:
+    shown = [1, 2, 3, 5, 8, 13, 21]
+    assert numbers.format_spans([5, 3, 2, 21], shown) == "2 to 5, 21"
+    assert numbers.format_spans([], shown) == ""
+    assert numbers.format_spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
 
 
 ROUNDING = 1e-6
@@ -287,6 +316,42 @@ def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_the
     assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
 
 
+def test_studies_agree_on_what_is_decided_in_each() -> None:
+    verdicts = {"a": ("supported", "supported", "undecided"), "b": ("supported", "not supported", "supported")}
+    rows = {study: [claim(str(at), verdict) for at, verdict in enumerate(own)] for study, own in verdicts.items()}
+    assert claims_findings.describe_agreement(rows) == (
+        "Of the 2 claims that are decided in every study, the studies agree on 1."
+    )
+
+
+def test_every_claim_has_two_clauses_of_its_own() -> None:
+    clauses = [clause for stated in CLAIMS for clause in (stated.clause, stated.denial)]
+    assert not [(one, other) for one in clauses for other in clauses if one is not other and one in other]
+    assert not [clause for clause in clauses if clause.endswith(".")]
+
+
+def test_listings_have_a_cell_for_every_heading() -> None:
+    differs = {True: "✓\u00a0supported; differs", False: "✓\u00a0supported; does not differ"}
+    for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
+        rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
+        shown = listings.tabulate_claims(rows, {"fits": "elbows"})
+        assert [row[1:] for row in shown.rows] == [
+            (verdict, *twin, "So it is of fits.")
+            for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
+        ]
+        assert {len(row) for row in shown.rows} == {len(shown.headings)}
+        assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
+
+
+def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:
+    one = claim("a", "supported")["parts"][0]
+    parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"label": "L", "value": None}]
+    assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6)"
+    parts.append(one | {"label": "K", "value": 0.7, "low": None})
+    assert claims_findings.format_parts({"parts": parts}) == "M: 0.5 (0.4 to 0.6); K: 0.7"
+    assert claims_findings.format_thresholds({"parts": parts}) == "at most 0.2; at least 0.1"
+
+
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     """A row of ``coverage`` of the printed family."""
     shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}
@@ -308,6 +373,20 @@ def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> No
 def test_the_tightest_kappa_is_told(narrowest: float, told: str) -> None:
     rows = [covered(kappa, best=kappa == 5, recall_width=0.5 + (kappa != narrowest)) for kappa in (0.5, 5, 50)]
     assert bounds_findings.describe_width(rows).endswith(f"The bounds are tightest at κ = {told}")
+
+
+def test_a_single_kappa_is_at_no_end() -> None:
+    assert "tried" not in bounds_findings.describe_coverage([covered(0.5, best=True)])
+    assert "tightest" not in bounds_findings.describe_width([covered(0.5, best=True)])
+
+
+def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
+    level = [covered(kappa, best=kappa == 5) for kappa in (0.5, 5, 50)]
+    assert not bounds_findings.has_variation(level, ["precision_coverage", "recall_width"])
+    assert not bounds_findings.has_variation([], ["precision_coverage"])
+    moved = [*level[:2], covered(50, best=False, recall_width=0.57, precision_coverage=None)]
+    assert not bounds_findings.has_variation(moved, ["precision_coverage"])
+    assert bounds_findings.has_variation(moved, ["precision_coverage", "recall_width"])
 
 
 Y, N, U = "supported", "not supported", "undecided"
@@ -480,6 +559,13 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
     assert t_2[7] == "↑"
 
 
+def test_values_that_are_written_alike_show_their_change() -> None:
+    ends = {"precision_lower_low": 0.0019612, "precision_lower_high": 0.0019614}
+    (row,) = listings.tabulate_effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
+    assert row[4] == "0.00196 (+2\u00a0·\u00a010⁻⁷)"
+    assert row[5] == "0\u00a0→\u00a00"
+
+
 def test_bounds_that_hardly_move_are_told() -> None:
     still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
     moving = EFFECT | {"parameter": "L", "agrees": True}
@@ -510,6 +596,14 @@ def test_the_sink_alone_gives_a_floor() -> None:
     assert "with a floor of 0.05, which is reached at once" in text
     assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
     assert "a floor of about ρ₀² = 0.04" in text
+
+
+def test_the_later_norm_is_the_mean_over_positions() -> None:
+    """Of runs of positions of different lengths; the median of their means is no number of the model."""
+    runs = ((0, 0, 1.0), (1, 1, 9.0), (2, 4, 5.0), (5, 9, 6.0))
+    rows = [{"first_position": first, "last_position": last, "mean": mean} for first, last, mean in runs]
+    said = "The mean norm is 1 at position 0 and 6 over the later positions."
+    assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
 
 
 def test_one_head_has_neither_a_range_nor_a_spread() -> None:
@@ -543,3 +637,24 @@ def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
 )
 def test_a_title_names_no_folder_of_this_machine(model: str, name: str, title: str) -> None:
     assert settings_findings.name_model({"model": model, "model_name": name}) == title
+
+
+def test_heads_that_share_an_extreme_are_counted() -> None:
+    rows = [
+        {"layer": 0, "head": head, "recall": recall} for head, recall in enumerate((0.5, 1.0, 0.75, 1.0, 1.0, None))
+    ]
+    assert separation_findings.describe_extremes(rows, "recall") == (
+        "Recall is 0.5 (layer 0, head 0) to 1 (layer 0, head 1, and 2 other heads); the median is 1."
+    )
+
+
+def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
+    """Over few sequences the mean norm varies more: the claim is about what is left over infinitely many."""
+    heads = [
+        {"sequences": 4, "cv_of_mean_norm": 0.1, "cv_within_sequence": 0.2, "cv_of_expected_norm": cv}
+        for cv in (0.0, 0.01, 0.05)
+    ]
+    text = values_findings.describe_norm_variation(heads)
+    assert text.endswith("Extrapolated to infinitely many sequences it is 0 to 0.05, 0.01 in the median KV head.")
+    unknown = [row | {"cv_of_expected_norm": None} for row in heads]
+    assert "Extrapolated" not in values_findings.describe_norm_variation(unknown)

@@ -6,6 +6,7 @@ import pytest
 
 from reports.findings import geometry as geometry_findings
 from reports.findings import intuition as intuition_findings
+from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
 
 
@@ -23,6 +24,15 @@ def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
 def example(label: str, **changed: object) -> Row:
     row = {"label": label, "layer": 3, "head": 5, "kv_head": 1, "margin": 0.25, "agreement": 1.0}
     return row | {"heads": 12} | changed
+
+
+def test_labels_that_no_head_has_are_told() -> None:
+    assert geometry_findings.describe_absent([example(label) for label in taxonomy_findings.LABELS]) == ""
+    assert (
+        geometry_findings.describe_absent([example("Mixer")])
+        == "No head is labelled Retriever or Reset, so none is shown."
+    )
+    assert geometry_findings.name_example(example("Mixer")) == "Mixer: layer 3, head 5"
 
 
 def test_examples_that_meet_no_rule_are_told() -> None:
@@ -43,6 +53,14 @@ def test_norms_are_those_of_the_last_n() -> None:
     )
     more = geometry_findings.describe_norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
     assert more.endswith(": the same without the last token, 50\u00a0% more without the sink.")
+
+
+def test_norms_of_a_hidden_sink_and_of_nothing() -> None:
+    hidden = geometry_findings.describe_norms([at(9, norm_s_without_sink=None)])
+    assert hidden.endswith("without the last token. A window hides the sink.")
+    assert "%" not in geometry_findings.describe_norms(
+        [at(9, norm_s=0.0, norm_s_without_last=0.0, norm_s_without_sink=0.0)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,6 +103,18 @@ def test_contributions_are_told_by_role_and_context() -> None:
 def test_a_hidden_sink_contributes_nothing_and_is_told() -> None:
     text = geometry_findings.describe_contributions([row for row in CONTEXT if row["role"] != "sink"])
     assert text.endswith("the last token 2, the largest other key 0.5. A window hides the sink.")
+
+
+def test_contributions_that_are_not_drawn_are_counted() -> None:
+    assert geometry_findings.describe_hidden(CONTEXT) == ""
+    assert geometry_findings.select_visible(CONTEXT) == CONTEXT
+    zero = [*CONTEXT, key("other", 0.0), key("other", 0.0)]
+    assert "2 contributions below a millionth of the largest are left out" in geometry_findings.describe_hidden(zero)
+    assert "1 contribution below a millionth of the largest is left out" in geometry_findings.describe_hidden(
+        [*CONTEXT, key("other", 1e-7)]
+    )
+    assert geometry_findings.select_visible([*zero, key("other", 1e-7)]) == CONTEXT
+    assert geometry_findings.select_visible([key("last", 0.0)]) == []
 
 
 def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row:

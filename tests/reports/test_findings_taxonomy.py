@@ -51,6 +51,14 @@ def test_why_there_is_no_correlation(heads: int, told: str) -> None:
     assert told in sink_findings.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
 
 
+def test_the_correlations_of_several_studies_stand_side_by_side() -> None:
+    rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
+    none = [effect(2, None) | {"study": "c"}]
+    assert sink_findings.describe_sink_effects([*rows, *none]) == (
+        "Correlation over all heads: a 0.6 (0.5 to 0.7) at N = 3; b −0.2 (−0.3 to −0.1) at N = 7."
+    )
+
+
 def test_heads_without_a_sink_are_no_points() -> None:
     heads = [
         {"layer": 0, "head": head, "rho_0": rho_0, "recall": recall}
@@ -167,6 +175,14 @@ def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
         "At N = 8, of at most 16, Recall is 0.7 in Retrievers, 0.3 in Reset heads. Recall of Reset"
     )
     assert "Precision" not in recall
+
+
+def test_one_kind_or_one_n_is_compared_with_nothing() -> None:
+    alone = [row for row in CURVES if row["label"] == "Reset"]
+    assert "Retriever" not in taxonomy_findings.describe_kind_curves(alone, "recall")
+    first = [row for row in CURVES if row["n"] == 1]
+    assert find_halfway(first) == 1
+    assert "falls" not in taxonomy_findings.describe_kind_curves(first, "recall")
 
 
 def point(query: int, n: int, mean: float, half: float | None = 0.01) -> Row:
