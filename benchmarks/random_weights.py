@@ -47,8 +47,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Configurations of small models by the name of their family in transformers."""
 
-SEEDS = range(8, 12)
-"""Seeds of the random weights of each family, a model for each. Margins and nulls were chosen with those of 0 to 7."""
+SEEDS = range(12, 16)
+"""Seeds of the random weights of each family, a model for each. Margins and nulls were chosen with those of 0 to 11."""
 
 SETTINGS: dict[str, Any] = {"corpus": "prose", "context_length": 128, "sequences": 8, "queries": [63, 127]}
 BEFORE_CLAIMS = ("claims", "report")

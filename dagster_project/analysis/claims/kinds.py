@@ -53,6 +53,11 @@ MEASURES = {
         "share minus that elsewhere",
         DIFFERENCE,
     ),
+    f"reset_first_quarter{BEYOND}": Measure(
+        "reset_first_quarter minus that of random weights, on the same sequences",
+        "share minus that elsewhere, minus that of random weights",
+        DIFFERENCE,
+    ),
     "reset_early": Measure(
         "share of Reset heads in the first half of the layers minus that in the last",
         "Reset heads, first less last half",
@@ -182,11 +187,17 @@ CLAIMS = (
         name="resets_early",
         source="Figure 8",
         statement="Reset heads prevail in the first few layers",
-        parts=(Part("reset_share_early", ">=", 0.5), Part("reset_first_quarter", ">")),
-        clause="Reset heads prevail in the first quarter of the layers, and more than in the others",
-        denial="Reset heads do not prevail in the first quarter of the layers more than in the others",
-        null="Reset heads in all layers, as with random weights, and layers in random order: a difference, beyond them",
-        premise="two layers",
+        parts=(
+            Part("reset_share_early", ">=", 0.5),
+            Part("reset_first_quarter", ">"),
+            Part(f"reset_first_quarter{BEYOND}", ">=", LEAST_BEYOND),
+        ),
+        clause="Reset heads prevail in the first quarter of the layers, beyond the others and beyond random weights",
+        denial="Reset heads do not prevail in the first quarter of the layers more than in the others, or no more so "
+        "than with random weights",
+        null="Reset heads in all layers, layers in random order, and random weights, some of which have Reset heads "
+        "early: differences, beyond them",
+        premise="two layers, and a twin of random weights",
         explain_gap=partial(_explain_few_layers, least=2),
     ),
     _of_depth(
