@@ -28,8 +28,8 @@ LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM"
 KINDS = {"T": "Retriever", "R": "Reset", "M": "Mixer", "O": "Other"}
 BY_HEAD, BY_GROUP = ("sequence", "layer", "head"), ("sequence", "layer", "kv_head")
 POLICIES = sorted({policy for one, other, *_ in CONTRASTS.values() for policy in (one, other)})
-BETTER = ("elbow", "recall", "full_heads_elbow")
-"""Policies that geometry chooses."""
+BETTER = {"off_mean_mean": 2} | dict.fromkeys(("elbow", "recall", "error", "same_n_mean", "full_heads_elbow"), 1)
+"""Policies that geometry chooses, and how much better they are than the others, in gains."""
 
 Tables = dict[str, dict[str, Any]]
 
@@ -254,7 +254,7 @@ def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rn
     zero = loss * (1 + worth * ranks + 0.2 * rng.standard_normal(recall.shape))
     both = {"kind": np.array(["zero", "mean"], object)[:, None, None, None], "delta_loss": np.stack([zero, -zero])}
     ablation = fill(("kind", *BY_HEAD), (2, *zero.shape), **both)
-    better = np.isin(POLICIES, BETTER)[:, None]
+    better = np.array([BETTER.get(policy, 0) for policy in POLICIES])[:, None]
     losses = 2 + loss * (1 - gain * better + 0.01 * rng.standard_normal((len(recall), len(POLICIES), 2)))
     policies = np.array(POLICIES, object)
     return {

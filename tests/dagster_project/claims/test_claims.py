@@ -113,6 +113,10 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "elbow_budgets_beat_mass": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "recall_budgets_beat_mass": (WORSE, {"effects": False}, "no effects"),
     "elbow_budgets_beat_random": (WORSE, {"effects": False}, "no effects"),
+    "reallocation_gains": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
+    "off_mean_gains": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
+    "error_budgets_gain": (WORSE, {"effects": False}, "no effects"),
+    "error_budgets_beat_mass": (WORSE, {"effects": False}, "no effects"),
     "elbow_chooses_full_heads": (WORSE, {"effects": False}, "no effects"),
 }
 """For each claim what makes a model refute it, and what leaves nothing to test it on, and why."""
@@ -276,6 +280,8 @@ def test_measures_are_those_of_the_arrays() -> None:
     expected["elbow_less_same_n"] = loss["elbow"] - loss["same_n"]
     expected["elbow_less_n_90"] = loss["elbow"] - loss["n_90"]
     expected["recall_less_n_90"] = loss["recall"] - loss["n_90"]
+    expected["mean_less_renormalised"] = loss["same_n_mean"] - loss["same_n"]
+    expected["off_mean_less_weights"] = loss["off_mean_mean"] - loss["same_n_mean"]
     over = tables["separability_by_sequence"]["value"].reshape(SEQUENCES, 2, 3, N.size)[:, 0, 0, 1:] - 0.5
     edges = np.log([1.5, *np.sqrt(N[1:-1] * N[2:]), 63.5])  # N from 2 on
     weights, third = np.diff(edges), THIRD_OF_N[1:]
