@@ -87,6 +87,21 @@ def interval_columns(name: str, meaning: str, domain: str, *, kind: str = "DOUBL
     return "\n".join(lines)
 
 
+def budget_columns() -> str:
+    """The lines of a table definition for the N of a share of the weight and of an error, its last columns."""
+    meanings = {
+        f"n_{share}": f"mean fewest keys that hold {share} % of the sum of the weights" for share in (50, 90, 99)
+    }
+    meanings |= {
+        f"n_{kind}_{share}": f"mean smallest N from which error_{kind} of selection stays below {share} %"
+        for kind in ("renormalised", "mean")
+        for share in (10, 5, 1)
+    }
+    end = len(meanings) - 1
+    columns = enumerate(meanings.items())
+    return "\n".join(interval_columns(name, meaning, "[1, inf)", last=at == end) for at, (name, meaning) in columns)
+
+
 def key_names(*names: str) -> str:
     """The lines of a view's SELECT for shared columns."""
     return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in names)
