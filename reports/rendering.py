@@ -42,21 +42,22 @@ def render(
     name
         Prefix of the file names of saved charts.
     further
-        Files in ``reports/templates`` of other scripts of the page, which run if it has charts.
+        Files in ``reports/templates`` of other scripts of the page.
     context
         Other variables of the template.
     """
     folder = files(__package__) / "templates"
     drawn = any(figure.charts for figure in iterate_figures(sections))
-    own = [(folder / script).read_text(encoding="utf-8") for script in ("report.js", *further)]
-    scripts = [browser.bundle(), *own] if drawn else []
+    names = ("report.js", *further) if drawn else further
+    own = [(folder / script).read_text(encoding="utf-8") for script in names]
+    scripts = [browser.bundle(), *own] if drawn else own
     return (
         _make_environment()
         .get_template(template)
         .render(
             sections=sections,
             numbered=number_figures(sections),
-            charts=_pack_charts(name, sections),
+            charts=_pack_charts(name, sections) if drawn else "",
             scripts=scripts,
             policy=browser.make_policy(*scripts),
             light=theme.LIGHT,

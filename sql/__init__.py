@@ -20,7 +20,7 @@ one before. ``inputs`` names every table, view and macro that the statement read
 A file of ``schema`` or ``families`` declares its table completely. The columns in the parentheses of ``grain`` are its
 key; an interval at the end of a column's comment is its domain; ``rows`` in the header is the number of its rows, a
 product of units of a study (``storage.warehouse.declared``). The checks that keys occur once, values lie in their
-domains, intervals enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.md``
+domains, intervals enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.html``
 follow from these.
 
 A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,

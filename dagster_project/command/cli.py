@@ -587,19 +587,19 @@ def schema(
         str | None,
         typer.Argument(help="Table, view or macro (default: list all).", autocompletion=complete_relation),
     ] = None,
-    form: Annotated[
-        str, make_format_option("table", "markdown", help="table, or markdown for a page of all of them.")
-    ] = "table",
+    html: Annotated[bool, make_flag("--html", help="Print a page of all of them, to search and browse.")] = False,
 ) -> None:
     """Describe the tables, views and macros of the warehouse, and their columns.
 
     List all: `attention-geometry schema`
 
     Describe one: `attention-geometry schema selection`
+
+    Browse all: `attention-geometry schema --html > schema.html`
     """
     from dagster_project.command.guide import show_schema
 
-    show_schema(table, form)
+    show_schema(table, html=html)
 
 
 @app.command()

@@ -17,7 +17,6 @@ from storage.warehouse.documentation import (
     list_examples,
     list_relations,
     render_example,
-    render_schema_page,
     render_tour_page,
 )
 from storage.warehouse.query import query, reads_comments
@@ -78,20 +77,21 @@ def show_assets(form: str) -> None:
     _print_rows(("asset", "made from", "description"), rows)
 
 
-def show_schema(name: str | None, form: str) -> None:
-    """Print the list of tables, views and macros, the columns of one of them, or a page of all of them.
+def show_schema(name: str | None, *, html: bool) -> None:
+    """Print the list of tables, views and macros, the columns of one of them, or the page of all of them.
 
     Raises
     ------
     UserError
-        If the relation or format does not exist, or a relation is named together with the page of all.
+        If the relation does not exist, or is named together with the page of all.
     """
-    check_format(form, FORMATS)
-    if form == "markdown" and name is not None:
-        msg = f"--format markdown prints the page of all relations; omit it to see '{name}'"
+    if html and name is not None:
+        msg = f"--html prints the page of all relations; omit it to see '{name}'"
         raise UserError(msg)
-    if form == "markdown":
-        sys.stdout.write(render_schema_page())
+    if html:
+        from reports.catalogue import render_catalogue
+
+        sys.stdout.write(render_catalogue())
     elif name is None:
         rows = [(relation.kind, relation.name, relation.meaning) for relation in list_relations()]
         _print_rows(("kind", "name", "meaning"), rows)

@@ -14,26 +14,23 @@ from storage.errors import escape_unprintable
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, quote_literal
 
-SCHEMA_COMMAND = "attention-geometry schema --format markdown > docs/schema.md"
+SCHEMA_COMMAND = "attention-geometry schema --html > docs/schema.html"
 TOUR_COMMAND = "attention-geometry tour --format markdown > docs/tour.md"
 
-ABOUT_SCHEMA = (
-    "The texts are comments stored in the database, which can be searched at any SQL prompt: the second question of "
-    "[the tour](tour.md) shows how. Every study's file has the same tables; the opened warehouse unites them over all "
-    "studies."
-)
 ABOUT_TOUR = (
     "`attention-geometry tour 7` answers the seventh question with your own data, and `tour 7 --sql` prints its SQL "
-    "statement, to paste or edit. Floats are shown with three significant digits. [The schema](schema.md) explains "
+    "statement, to paste or edit. Floats are shown with three significant digits. [The schema](schema.html) explains "
     "every table, view, macro and column."
 )
 
 SHOWN_ROWS = 8
 """Rows of each result that the page of the tour shows."""
 
-HEADINGS = {"table": "Tables", "view": "Views", "table macro": "Table macros", "macro": "Scalar macros"}
+KINDS = ("table", "view", "table macro", "macro")
+"""Kinds of relations, in the order in which they are listed."""
 
 _PARAMETERS = re.compile(r"^CREATE MACRO \w+\((?P<parameters>[^)]*)\)", re.MULTILINE)
+_NAME = re.compile(r"[a-z_0-9]+")
 _STUDY = re.compile(r"\$study\b")
 _SPECIAL = re.compile(r"([\\`*\[\]<>|~&$])")
 
@@ -50,6 +47,10 @@ class Relation:
     meaning: str
     columns: tuple[tuple[str, str, str], ...]
     """Name, type and comment of each column; empty for macros."""
+    inputs: str
+    """What it is computed from: other relations by name, or in words."""
+    example: str
+    """A query of it that runs as it stands for the study ``embedded``; empty for macros that no worked example uses."""
 
 
 @cache
@@ -65,18 +66,7 @@ def list_relations() -> tuple[Relation, ...]:
     kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "views", "macros")
     statements = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
     relations = [_describe_relation(statement, stored) for statement in statements]
-    return tuple(sorted(relations, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))
-
-
-def render_schema_page() -> str:
-    """The page of all tables, views and macros with their columns, as Markdown."""
-    lines = ["# The schema of the warehouse", "", f"Made by `{SCHEMA_COMMAND}`; do not edit.", "", ABOUT_SCHEMA]
-    for kind, heading in HEADINGS.items():
-        of_kind = [relation for relation in list_relations() if relation.kind == kind]
-        lines += ["", f"## {heading}", "", *_render_table(["name", "grain", "meaning"], _build_overview(of_kind))]
-        for relation in of_kind:
-            lines += _render_section(relation)
-    return "\n".join(lines) + "\n"
+    return tuple(sorted(relations, key=lambda relation: (KINDS.index(relation.kind), relation.name)))
 
 
 def list_examples() -> tuple[sql.Statement, ...]:
@@ -111,33 +101,39 @@ def render_tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
 
 def _describe_relation(statement: sql.Statement, stored: Sequence[tuple[str, str, str]]) -> Relation:
     """One table, view or macro, given table, name and type of every column of an empty database."""
-    columns = tuple(
-        (column, kind, statement.columns[column]) for table, column, kind in stored if table == statement.name
-    )
-    if statement.kind == "macros":
+    name, kinds = statement.name, {"views": "view", "macros": "macro"}
+    kind: Literal["table", "view", "table macro", "macro"] = kinds.get(statement.kind, "table")  # type: ignore[assignment]
+    signature = name
+    if kind == "macro":
         match = _PARAMETERS.search(statement.text)
-        signature = f"{statement.name}({' '.join(match['parameters'].split()) if match else ''})"
-        kind: Literal["macro", "table macro"] = "table macro" if "AS TABLE" in statement.text else "macro"
-        return Relation(kind, statement.name, signature, statement.grain, statement.meaning, ())
-    of_kind: Literal["table", "view"] = "view" if statement.kind == "views" else "table"
-    return Relation(of_kind, statement.name, statement.name, statement.grain, statement.meaning, columns)
+        signature = f"{name}({' '.join(match['parameters'].split()) if match else ''})"
+        kind = "table macro" if "AS TABLE" in statement.text else "macro"
+    columns = tuple((column, typed, statement.columns[column]) for table, column, typed in stored if table == name)
+    derived = sql.read_statement("derived", name) if name in sql.list_names("derived") else statement
+    return Relation(
+        kind,
+        name,
+        signature,
+        statement.grain,
+        statement.meaning,
+        columns,
+        derived.inputs,
+        _find_example(name, [column for column, _, _ in columns]),
+    )
 
 
-def _build_overview(of_kind: Sequence[Relation]) -> list[list[str]]:
-    """A row for each relation."""
-    return [
-        [f"[{relation.name}](#{relation.name})", format_cell(relation.grain), format_cell(relation.meaning)]
-        for relation in of_kind
-    ]
+def _find_example(name: str, columns: Sequence[str]) -> str:
+    """The first worked example that reads a relation; else its first rows, if it is a table or view."""
+    for example in list_examples():
+        if name in find_names(example.inputs):
+            return f"-- {example.meaning}\n{render_example(example, 'embedded')}"
+    where = "\nWHERE study = 'embedded'" if "study" in columns else ""
+    return f"FROM {name}{where}\nORDER BY ALL\nLIMIT 8;" if columns else ""
 
 
-def _render_section(relation: Relation) -> list[str]:
-    """Section of the page on one relation: its columns, or how to call the macro."""
-    lines = ["", f"### {relation.name}", "", f"{format_cell(relation.grain)}: {format_cell(relation.meaning)}.", ""]
-    if not relation.columns:
-        return [*lines, "```sql", relation.signature, "```"]
-    rows = [[f"`{name}`", kind, format_cell(comment)] for name, kind, comment in relation.columns]
-    return [*lines, *_render_table(["column", "type", "meaning"], rows)]
+def find_names(inputs: str) -> list[str]:
+    """The words in the inputs of a statement that may be names of relations, in order, each once."""
+    return list(dict.fromkeys(_NAME.findall(inputs)))
 
 
 def _render_result(result: pa.Table) -> list[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.warehouse.documentation import list_examples, render_example, render_schema_page
+from reports.catalogue import render_catalogue
+from storage.warehouse.documentation import list_examples, render_example
 from tests.dagster_project.driver import attention_geometry, files
 from tests.sql.checking import STUDY
 
@@ -64,7 +65,7 @@ def test_without_a_landed_study_there_is_a_way_to_one(tmp_path: Path) -> None:
 
 
 def test_the_schema_lists_what_there_is_and_describes_one() -> None:
-    assert attention_geometry("schema", "--format", "markdown").text == render_schema_page()
+    assert attention_geometry("schema", "--html").text == render_catalogue()
     listed = attention_geometry("schema").text
     assert all(name in listed for name in ("selection_counts", "claims", "best_n", "f_score"))
     described = attention_geometry("schema", "selection").text
@@ -72,5 +73,5 @@ def test_the_schema_lists_what_there_is_and_describes_one() -> None:
     assert "f_r_min" in described
     assert "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)" in attention_geometry("schema", "best_n").text
     assert "no table, view or macro 'selections'" in attention_geometry("schema", "selections").complaint
-    refused = attention_geometry("schema", "selection", "--format", "markdown").complaint
+    refused = attention_geometry("schema", "selection", "--html").complaint
     assert "omit it to see 'selection'" in refused

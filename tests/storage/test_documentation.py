@@ -14,7 +14,6 @@ from storage.warehouse.documentation import (
     list_examples,
     list_relations,
     render_example,
-    render_schema_page,
     render_tour_page,
 )
 from storage.warehouse.query import query
@@ -34,11 +33,6 @@ def empty() -> Iterator[duckdb.DuckDBPyConnection]:
                 describe_table(connection, name, kind)
         create_relations(connection)
         yield connection
-
-
-def test_the_page_of_the_schema_is_the_one_in_the_docs() -> None:
-    page = (DOCS / "schema.md").read_text(encoding="utf-8")
-    assert page == render_schema_page(), "run the command at the top of docs/schema.md"
 
 
 def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyConnection) -> None:
