@@ -15,25 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
-    cluster,
     effects,
     extraction,
-    family,
-    first_run,
-    fits,
     gpu,
     landing,
     large,
     load,
     metrics,
-    processes,
-    queries,
     run,
     selection,
-    separation,
-    startup,
-    summaries,
-    temperature,
 )
 from benchmarks.measure import Benchmark, Result, describe_machine
 
@@ -42,21 +32,11 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
     metrics.BENCHMARK,
     large.BENCHMARK,
-    *separation.BENCHMARKS,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
-    summaries.BENCHMARK,
-    processes.BENCHMARK,
     landing.BENCHMARK,
     load.BENCHMARK,
-    queries.BENCHMARK,
-    family.BENCHMARK,
-    *fits.BENCHMARKS,
-    *temperature.BENCHMARKS,
-    cluster.BENCHMARK,
-    startup.BENCHMARK,
-    first_run.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

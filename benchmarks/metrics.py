@@ -101,11 +101,10 @@ def write_tensors(home: Home, sizes: Mapping[str, int], queries: Sequence[int]) 
     return states
 
 
-def make_again(home: Home, scheduler: str = "threads") -> None:
-    """Remove the metrics of the study of ``write_tensors``, and compute them on a scheduler of Dask."""
+def make_again(home: Home) -> None:
+    """Remove the metrics of the study of ``write_tensors``, and compute them."""
     home.metrics(NAME).remove()
-    settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
-    study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})
+    study = Study.model_validate({"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1})
     make_metrics(Work(home, NAME, study, ASSETS))
 
 

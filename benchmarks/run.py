@@ -22,7 +22,6 @@ from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, compare
 from benchmarks.metrics import multiply_heads
 from benchmarks.reading import run_forward
-from benchmarks.startup import PROGRAM
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
@@ -42,6 +41,9 @@ SMALL = {"context_length": 64, "sequences": 2, "queries": (31, 63)}
 """Sizes of a study."""
 
 NAME = "measured"
+
+PROGRAM = ("-m", "dagster_project.command.program")
+"""Arguments by which the same Python runs the console script."""
 
 Seconds = tuple[float, float]
 """Wall time and processor time."""
