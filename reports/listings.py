@@ -108,6 +108,23 @@ def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> List
     )
 
 
+def tabulate_error(rows: Iterable[Row], names: Mapping[str, str]) -> Listing:
+    """How far the error of 16 keys is ahead of other measures (``loss_associations`` of one kind)."""
+    return _tabulate(
+        rows,
+        {
+            "Measure": lambda row: names[row["measure"]],
+            "Within layers (interval)": lambda row: format_interval(
+                row, "correlation", low="correlation_low", high="correlation_high"
+            ),
+            "Error ahead by (interval)": lambda row: (
+                format_interval(row, "error_ahead", low="error_ahead_low", high="error_ahead_high") or DASH
+            ),
+            "p (Holm)": lambda row: _format_number(row["error_ahead_p_holm"]),
+        },
+    )
+
+
 def tabulate_patterns(rows: Sequence[Row]) -> Listing:
     """How much more often heads of each label are of each kind than all other heads (``measures_by_label``)."""
     row_of = {(row["label"], row["quantity"]): row for row in rows}

@@ -124,7 +124,7 @@ def _make_tooltip(**shown: str) -> list[alt.Tooltip]:
 
 
 def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
-    """Increase of the loss against one measure, a dot for each head.
+    """Increase of the loss, or that of keeping 16 keys of the head, against one measure, a dot for each head.
 
     Parameters
     ----------
@@ -133,15 +133,17 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     measure
         One of ``findings.MEASURES``.
     correlation
-        The row of ``loss_associations`` of the measure, for the title.
+        The row of ``loss_associations`` of the measure, for the title; of its kind ``selected``, the loss is that of
+        keeping 16 keys.
     """
-    rows = [row for row in _select_rows(heads, measure) if row[measure] is not None]
+    loss = "delta_loss_selected" if correlation["kind"] == "selected" else "delta_loss"
+    rows = numbers.drop_nulls(numbers.drop_nulls(_select_rows(heads, measure, loss), measure), loss)
     name = findings.MEASURES[measure]
     log = measure in {"effective_keys", "elbow"}
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
     x = alt.X(f"{measure}:Q", scale=scale)
-    y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
-    tooltip = _make_tooltip(**{measure: name})
+    y = alt.Y(f"{loss}:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    tooltip = _make_tooltip(**{measure: name} | ({} if loss == "delta_loss" else {loss: "Loss increase with 16 keys"}))
     return layer_chart(
         rows,
         f"{name}: {numbers.number(round(correlation['correlation'], 2))}",

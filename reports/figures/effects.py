@@ -3,11 +3,14 @@
 A figure without rows is left out, and so is the section if all are: most studies do not ask for effects.
 """
 
+import pyarrow as pa
+
 from reports import listings
 from reports.charts import effects as charts
 from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import effects as findings
 from reports.findings import numbers
+from reports.queries import Answer
 
 ROWS = 48
 """Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
@@ -32,7 +35,8 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
     rows = answer.rows()
     if not rows:
         return ()
-    correlations = source.ask_study("loss_associations").rows()
+    associations = source.ask_study("loss_associations")
+    correlations = [row for row in associations.rows() if row["kind"] == rows[0]["kind"]]
     sequences = numbers.count(rows[0]["sequences"], "sequence")
     maps = Figure(
         "loss-by-head",
@@ -72,7 +76,30 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         ),
         listing=listings.tabulate_correlations(correlations, findings.MEASURES),
     )
-    return maps, scatter
+    return maps, scatter, *_build_error(answer.table, associations)
+
+
+def _build_error(heads: pa.Table, associations: Answer) -> tuple[Figure, ...]:
+    """Whether the loss of keeping 16 keys goes with what they leave of the head's output."""
+    rows = [row for row in associations.rows() if row["kind"] == "selected"]
+    shown = [row for row in rows if row["measure"] in {findings.ERROR, "weight_left_out_16"}]
+    if findings.ERROR not in {row["measure"] for row in shown}:
+        return ()
+    return (
+        Figure(
+            "loss-and-error",
+            "Loss with 16 keys for one head, and the error they leave",
+            findings.describe_error(rows),
+            "One dot per head, which alone keeps the 16 keys of largest weight of every query, renormalised. Error: "
+            "what that leaves of its output at the last query, over its norm: the weight left out times the distance "
+            "between the means of the value states left out and kept (arXiv 2512.07647). Ahead: Fisher’s z of the rank "
+            "correlation with the error, minus that with the measure, in the direction in which the measure goes with "
+            "the loss. The paper has no such figure.",
+            associations,
+            charts=tuple(charts.loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
+            listing=listings.tabulate_error(rows, findings.MEASURES),
+        ),
+    )
 
 
 def _build_budgets(source: Source) -> tuple[Figure, ...]:

@@ -1,10 +1,13 @@
 """Findings on what heads do: the loss without each head and its geometry, and the loss with fewer keys."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from geometry.statistics.verdicts import ERROR_RATE
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count, count_sides, join_sentences, name_head, number
+
+ERROR = "error_renormalised_16"
+"""The measure that ``loss_associations`` compares others with."""
 
 MEASURES = {
     "recall": "Recall",
@@ -14,6 +17,9 @@ MEASURES = {
     "reset_score": "Reset score",
     "rho_0": "ρ₀",
     "effective_keys": "Effective keys",
+    ERROR: "Error of 16 keys",
+    "error_mean_16": "Error with the mean for the rest",
+    "weight_left_out_16": "Weight left out of 16 keys",
 }
 """Measures of a head that are correlated with the loss without it."""
 
@@ -84,6 +90,29 @@ def describe_correlations(rows: Sequence[Row]) -> str:
     )
 
 
+def describe_error(rows: Sequence[Row]) -> str:
+    """Whether the loss goes with the error of 16 keys, and better than with other measures (``loss_associations``)."""
+    (error,) = (row for row in rows if row["measure"] == ERROR)
+    others = [row for row in rows if row["error_ahead"] is not None]
+    clear = [row for row in others if row["error_ahead_p_holm"] <= ERROR_RATE]
+    ahead, behind = ([row for row in clear if (row["error_ahead"] > 0) is more] for more in (True, False))
+    undecided = [row for row in others if row not in clear]
+    goes = "rises with" if error["correlation"] > 0 else "falls with"
+    if error["p_holm"] > ERROR_RATE:
+        goes = "is not known to go with"
+    return join_sentences(
+        f"When one head alone keeps 16 keys, the loss {goes} the error of its output: rank correlation within layers "
+        f"{format_correlation(error)}.",
+        f"The error tells more of it than {_name_measures(ahead)}." if ahead else "",
+        f"The error tells less of it than {_name_measures(behind)}." if behind else "",
+        f"Undecided against {_name_measures(undecided)}." if undecided else "",
+    )
+
+
+def _name_measures(rows: Iterable[Row]) -> str:
+    return ", ".join(MEASURES[row["measure"]] for row in rows)
+
+
 def _join_measures(clear: Sequence[str]) -> str:
     if not clear:
         return "none has a significant correlation"
@@ -111,4 +140,5 @@ def describe_budgets(rows: Sequence[Row]) -> str:
 
 def summarise_effects(rows: Sequence[Row], associations: Sequence[Row]) -> str:
     """Summarise what heads do in a line for the terminal (``ablation_by_head``, ``loss_associations``)."""
-    return join_sentences(describe_ablation(rows), describe_correlations(associations))
+    of_kind = [row for row in associations if row["kind"] == rows[0]["kind"]]
+    return join_sentences(describe_ablation(rows), describe_correlations(of_kind))

@@ -13,7 +13,10 @@ measured AS (
         layer,
         head,
         any_value(kv_head) AS kv_head,
-{% for measure in ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys") %}
+{% for measure in (
+    "recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys",
+    "error_renormalised_16", "error_mean_16", "weight_left_out_16", "delta_loss_selected"
+) %}
         any_value(value) FILTER (WHERE measure = '{{ measure }}') AS {{ measure }}{{ "," if not loop.last }}
 {% endfor %}
     FROM head_measures

@@ -1,7 +1,8 @@
--- grain:   one row per measure
+-- grain:   one row per (kind, measure)
 -- inputs:  loss_associations; $study
--- meaning: which measures of heads go with the loss without them, within layers; the largest correlation first
+-- meaning: which measures of heads go with the loss without them, within layers; zero first if the study has that, and
+--          the largest correlation
 SELECT * EXCLUDE (study)
 FROM loss_associations
 WHERE study = $study AND correlation IS NOT NULL
-ORDER BY abs(correlation) DESC
+ORDER BY kind <> 'zero', kind, abs(correlation) DESC

@@ -1,8 +1,9 @@
 -- grain:   one row per (study, layer, head, measure)
--- inputs:  heads, selection_means, elbows, head_taxonomy, concentration_means, key_budgets, sink_similarity,
---          head_ablation, weighted_level
+-- inputs:  heads, selection_means, selection_counts, elbows, head_taxonomy, concentration_means, key_budgets,
+--          sink_similarity, head_ablation, weighted_level
 -- meaning: every measure of a head at the last query of its study, in one column: means over sequences; for curves over
---          N, means over ln N, with weight 1/N for each N; the effects of ablation, if the study has them
+--          N, means over ln N, with weight 1/N for each N; errors, of the 16 keys of largest weight; the effects of
+--          ablation, if the study has them
 CREATE OR REPLACE VIEW head_measures AS
 WITH last_queries AS (
     SELECT study, max(query) AS query
@@ -19,6 +20,19 @@ of_selections AS (
 {% endfor %}
     FROM selection_means
     JOIN last_queries USING (study, query)
+    GROUP BY study, layer, head
+),
+of_errors AS (
+    SELECT
+        study,
+        layer,
+        head,
+{% for error in ("error_renormalised", "error_mean", "weight_left_out") %}
+        avg({{ error }}::DOUBLE) AS {{ error }}_16{{ "," if not loop.last }}
+{% endfor %}
+    FROM selection_counts
+    JOIN last_queries USING (study, query)
+    WHERE n = 16
     GROUP BY study, layer, head
 ),
 of_elbows AS (
@@ -55,7 +69,7 @@ of_sinks AS (
     GROUP BY heads.study, heads.layer, heads.head
 ),
 measured AS (
-{% for relation in ("of_selections", "of_elbows", "of_kinds", "of_concentration", "of_sinks") %}
+{% for relation in ("of_selections", "of_errors", "of_elbows", "of_kinds", "of_concentration", "of_sinks") %}
     SELECT study, layer, head, measure, value, NULL::DOUBLE AS low, NULL::DOUBLE AS high
     FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (study, layer, head))))
     UNION ALL
@@ -75,7 +89,7 @@ measured AS (
 SELECT
 {{ key_names("study", "layer", "head") }}
     kv_head, -- KV head whose value states the query head weighs, from 0
-    measure, -- name of the measure: a column of its source table, 'elbow', 'mass', 'error', 'error_5', 'error_1' (n_90, n_renormalised_10, _5, _1 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
+    measure, -- name of the measure: a column of its source table, its name and _16 if at N = 16, 'elbow', 'mass', 'error', 'error_5', 'error_1' (n_90, n_renormalised_10, _5, _1 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
     value, -- value of the measure; NULL if it does not exist
     low, -- lower end of its 95 % interval, if it has one
     high, -- upper end of that interval

@@ -90,7 +90,7 @@ def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
 def associated(measure: str, correlation: float, p: float, p_holm: float) -> dict[str, Any]:
     """A row of ``loss_associations``."""
     ends = {"correlation_low": correlation - 0.1, "correlation_high": correlation + 0.1}
-    return {"measure": measure, "correlation": correlation, **ends, "p": p, "p_holm": p_holm}
+    return {"kind": "zero", "measure": measure, "correlation": correlation, **ends, "p": p, "p_holm": p_holm}
 
 
 def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
@@ -102,6 +102,33 @@ def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
     assert "Of 2 measures, Recall has a significant correlation (" in said
     assert "none has a significant correlation" in findings.describe_correlations([other])
     assert findings.describe_correlations([]).startswith("Too few heads")
+
+
+def compared(measure: str, error_ahead: float | None, p: float = 1.0) -> dict[str, Any]:
+    """A row of ``loss_associations`` of keeping 16 keys, with how far the error is ahead."""
+    return associated(measure, 0.5, 0.001, 0.01) | {"error_ahead": error_ahead, "error_ahead_p_holm": p}
+
+
+def test_whether_the_error_tells_the_loss_is_said_each_way() -> None:
+    error = compared(findings.ERROR, None)
+    ahead, behind, open_ = compared("recall", 0.3, 0.05), compared("elbow", -0.3, 0.01), compared("rho_0", -0.9, 0.06)
+    said = findings.describe_error([error, ahead, behind, open_])
+    assert "keeps 16 keys, the loss rises with the error of its output: rank correlation within layers 0.5 (" in said
+    assert "tells more of it than Recall. The error tells less of it than Elbow N. Undecided against ρ₀." in said
+    assert "falls with the error" in findings.describe_error([error | {"correlation": -0.5}])
+    assert "is not known to go with the error" in findings.describe_error([error | {"p_holm": 0.06}, ahead])
+
+
+def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:
+    assert "loss-and-error" not in figures(small, SMALL)
+    row = "heads, 8, 0.5, 0.4, 0.6, 0.01, 0.02, 0.1, -0.1, 0.2, 0.5, 0.3 FROM loss_associations LIMIT 1"
+    added = f"INSERT INTO loss_associations SELECT study, 'selected', '{findings.ERROR}', {row}"
+    with changed(small, "UPDATE head_ablation SET kind = 'selected' WHERE kind = 'mean'", added):
+        found = figures(small, SMALL)["loss-and-error"]
+        losses = small.sql("SELECT layer, head, delta_loss FROM head_ablation WHERE kind = 'selected'").fetchall()
+    (chart,) = found.charts
+    shown = {(row["layer"], row["head"]): row["delta_loss_selected"] for row in drawn(chart)}
+    assert shown == pytest.approx({(layer, head): loss for layer, head, loss in losses}, rel=1e-5)
 
 
 def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConnection) -> None:

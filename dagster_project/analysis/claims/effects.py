@@ -10,7 +10,7 @@ from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
 from geometry.arrays import F64
-from geometry.statistics.associations import associate, correlate_heads, rank_within
+from geometry.statistics.associations import Association, associate, correlate_heads, rank_within
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from geometry.statistics.verdicts import correct_holm
@@ -121,33 +121,51 @@ def _measure_prediction(evidence: Evidence) -> Samples:
     return {} if np.isnan(z).all() else {"recall_and_loss": type(sample)(z, sample.rows, arranged=sample.arranged)}
 
 
-GEOMETRY = ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys")
+ERROR = "error_renormalised_16"
+"""The measure of ``head_measures`` that others are compared with: what keeping 16 keys leaves of a head's output."""
+
+GEOMETRY = (
+    *(ERROR, "error_mean_16", "weight_left_out_16"),
+    *("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys"),
+)
 """Measures of heads, of ``head_measures``, that are correlated with the loss."""
 
 
 def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
-    """The rows of ``loss_associations``: measures of heads and the loss without them, within layers."""
+    """The rows of ``loss_associations``: measures of heads and the loss without them, within layers, by kind."""
     measures = evidence.ask_heads(
         f""" SELECT layer, head, {
             ", ".join(f"any_value(value) FILTER (WHERE measure = '{name}') AS {name}" for name in GEOMETRY)
         } FROM head_measures GROUP BY layer, head
         """
     )
-    losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({LOSSES})")["delta_loss"]
-    known = ~np.isnan(losses).all(axis=1)
+    losses = evidence.ask_heads(
+        """
+        FROM (
+            PIVOT (SELECT sequence, layer, head, kind, delta_loss FROM head_ablation_by_sequence)
+            ON kind USING any_value(delta_loss)
+        )
+        """
+    )
     rows = [
-        row
+        {"kind": kind, "measure": name, **row}
+        for kind, of_kind in losses.items()
+        for known in (~np.isnan(of_kind).all(axis=1),)
         for name in (GEOMETRY if known.any() else ())
-        if (row := _correlate_measure(evidence, name, measures[name][known], losses[known]))
+        if (row := _correlate_measure(evidence, measures[name][known], measures[ERROR][known], of_kind[known]))
     ]
-    for row, p_holm in zip(rows, correct_holm(row["p_holm"] for row in rows), strict=True):
-        yield row | {"p_holm": p_holm}
+    for name in ("p_holm", "error_ahead_p_holm"):
+        tested = [row for row in rows if name in row]
+        for row, corrected in zip(tested, correct_holm(row[name] for row in tested), strict=True):
+            row[name] = corrected
+    yield from rows
 
 
-def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:
-    """One row of ``loss_associations``, its ``p_holm`` not yet corrected; empty if there is no correlation."""
+def _correlate_measure(evidence: Evidence, values: F64, errors: F64, losses: F64) -> dict[str, Any]:
+    """One row of ``loss_associations``, its p values not yet corrected; empty if there is no correlation."""
     layer, group = evidence.heads["layer"], evidence.heads["group"]
-    association = associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
+    ranked, of_losses = (rank_within(numbers, layer) for numbers in (values, losses))
+    association = associate(ranked, of_losses, layer, group)
     if np.isnan(association.of_sequences).any():
         return {}
     z = estimate_mean(association.of_sequences)
@@ -155,15 +173,28 @@ def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) 
     over_all = correlate_heads(
         rank_within(values[:1], everywhere), rank_within(losses.mean(axis=0, keepdims=True), everywhere)
     )
+    ahead = {}
+    if not np.array_equal(values, errors, equal_nan=True):
+        less = np.sign(z.value) * ranked
+        ahead = _test_difference(associate(rank_within(errors, layer), of_losses, layer, group, less=less))
     return {
-        "measure": name,
         "heads": association.heads,
         "sequences": len(losses),
         **{end: float(np.tanh(value)) for end, value in z.name_ends("correlation").items()},
         "p": association.p,
         "p_holm": make_sample(association).compare(0.0, above=True).p,
+        **ahead,
         "correlation_over_all": float(over_all[0]),
     }
+
+
+def _test_difference(difference: Association) -> dict[str, float]:
+    """The columns of ``loss_associations`` that say how far the error is ahead; none if that is not known."""
+    if np.isnan(difference.of_sequences).any():
+        return {}
+    ends = estimate_mean(difference.of_sequences).name_ends("error_ahead")
+    p = make_sample(difference).compare(0.0, above=True).p
+    return {**{end: float(value) for end, value in ends.items()}, "error_ahead_p_holm": p}
 
 
 def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
