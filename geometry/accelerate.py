@@ -17,7 +17,9 @@ R = TypeVar("R")
 _ALWAYS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 _BORROWING: dict[str, Any] = {**_ALWAYS, "_nrt": False}
-"""Options of kernels that neither allocate arrays nor count references to them."""
+"""Options of kernels that neither allocate arrays nor count references to them.
+
+Such a kernel must not return an array or a view of one: nothing would keep its memory."""
 
 _FINITE = ("nnan", "nsz")
 """Fast-math flags that allow vectorising a maximum: there is no NaN, and the sign of zero does not matter."""

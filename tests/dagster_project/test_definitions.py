@@ -16,6 +16,7 @@ import dagster as dg
 import numpy as np
 import pytest
 import zarr
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
 
 import sql
 from dagster_project.analysis.claims.judging import CLAIMS
@@ -167,16 +168,18 @@ def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists(), "loading definitions made a data root"
 
 
-def test_loading_definitions_imports_nothing_heavy_and_turns_telemetry_off() -> None:
+def test_loading_definitions_imports_nothing_heavy_and_sets_what_libraries_read() -> None:
     script = (
         "import json, os, sys; from dagster_project.definitions import defs; defs(); "
-        "print(json.dumps([sorted(sys.modules), os.environ.get('DAGSTER_DISABLE_TELEMETRY')]))"
+        "print(json.dumps([sorted(sys.modules), {name: os.environ.get(name) for name in sys.argv[1:]}]))"
     )
-    kept = {name: value for name, value in environment().items() if name != "DAGSTER_DISABLE_TELEMETRY"}
-    out = subprocess.run([sys.executable, "-c", script], env=kept, capture_output=True, check=True, timeout=120)
-    modules, telemetry = json.loads(out.stdout)
+    wanted = {"DAGSTER_DISABLE_TELEMETRY": "yes", "OMP_WAIT_POLICY": "passive"}
+    kept = {name: value for name, value in environment().items() if name not in wanted}
+    command = [sys.executable, "-c", script, *wanted]
+    out = subprocess.run(command, env=kept, capture_output=True, check=True, timeout=120)
+    modules, found = json.loads(out.stdout)
     assert not {"torch", "transformers", "dask", "numba", "altair", "datasets"} & set(modules)
-    assert telemetry == "yes"
+    assert found == wanted
 
 
 def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> None:
@@ -186,6 +189,18 @@ def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> N
         assert pools.default_pool_limit == 1
         assert pools.pool_granularity.value == "op"
         assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster")
+
+
+def test_a_run_that_waits_for_a_pool_sleeps(tmp_path: Path) -> None:
+    with mock.patch.dict(os.environ, environment(), clear=True), use_instance(Home(tmp_path)) as instance:
+        runs = [
+            instance.create_run_for_job(dg.JobDefinition(name="a", graph_def=dg.GraphDefinition("a"))) for _ in "12"
+        ]
+        first, second = (InstanceConcurrencyContext(instance, run) for run in runs)
+        assert first.claim("gpu", "step")
+        assert first.interval_to_next_pending_claim_check() == 0
+        assert not second.claim("gpu", "step")
+        assert second.interval_to_next_pending_claim_check() > 0.1
 
 
 def test_an_instance_of_ones_own_is_used(tmp_path: Path) -> None:
