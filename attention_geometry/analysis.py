@@ -300,7 +300,7 @@ def _analyze(
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size)
     ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
-    measures = captured.every_query
+    measures = captured.query_measures
     queries = None if measures is None else _list_queries(captured, measures, tokens["token"])
     patterns = _list_patterns(captured)
     return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=patterns, queries=queries)
@@ -350,7 +350,7 @@ def _read(
         attention = probe(model, batch[:, :PROBE_TOKENS])
         alone = read_alone(model, attention, ids, query) if query + 1 < len(ids) else None
         buffers = Buffers(attention.layers, batch=1, queries=1, keys=len(ids), dtype=attention.dtype, every_query=every)
-        captured = capture(model, attention, batch, [query], buffers)
+        captured = capture(model, attention, batch, [query], buffers, every_query=every)
     captured.wait()
     if alone is not None:
         check_row(type(model).__name__, alone, captured.weights[:, 0, 0], len(ids), captured.values.dtype)

@@ -21,13 +21,16 @@ from torch.nn.functional import pad
 
 from geometry.arrays import I64
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
-from geometry.quantities import PATTERNS, QueryMeasures, list_declared
-from geometry.selection.every_query import measure_queries
+from geometry.quantities import PATTERNS, RATES, QueryMeasures, list_declared
+from geometry.selection.every_query import Contexts, measure_queries
 
 T = TypeVar("T")
 
 Patterns = tuple[Tensor, Tensor, Tensor]
 """What the heads of a layer look at, (B, H, P), its chance, (B, P), and the number of queries of each, (B, P)."""
+
+Measure = Callable[[int, Tensor, Tensor], None]
+"""Takes weights of a block of queries: the number of the sequence, the weights, and the positions of the queries."""
 
 QUERY_BLOCK = 128
 """Queries computed at a time if SDPA cannot compute the layer's output."""
@@ -89,54 +92,66 @@ def compute_received_attention(query: Tensor, key: Tensor, how: Weighting) -> Te
 
 @dataclass(frozen=True)
 class EveryQuery:
-    """What all queries of a layer but the first select, as ``geometry.quantities.QueryMeasures``."""
+    """What all queries of a layer but the first select."""
 
-    value: Tensor
-    """Value states (B, Hkv, K, Dv)."""
     first_keys: I64
     """The first key that each query sees, (K,)."""
+    contexts: Contexts
     measures: Tensor
-    """To be filled, float32 (B, H, K, M) on the CPU; NaN at the first query."""
+    """``geometry.quantities.QueryMeasures``, to be filled, float32 (B, H, K, M) on the CPU; NaN at the first query."""
+    means: Tensor
+    """Means of ``RATES`` by class of context and N, (B, H, 3, C, G), as ``Contexts`` has them; NaN without a query."""
 
     @classmethod
-    def begin(cls, heads: int, value: Tensor, first_keys: I64) -> "EveryQuery":
-        """Of ``heads`` query heads, before any query is measured."""
-        shape = (len(value), heads, value.shape[2], len(list_declared(QueryMeasures)))
-        return cls(value, np.ascontiguousarray(first_keys), torch.full(shape, torch.nan))
+    def begin(cls, batch: int, heads: int, first_keys: I64) -> "EveryQuery":
+        """Of ``heads`` query heads in ``batch`` sequences, before any query is measured."""
+        contexts, keys = Contexts.of(first_keys), len(first_keys)
+        measures = torch.full((batch, heads, keys, len(list_declared(QueryMeasures))), torch.nan)
+        none = torch.from_numpy(np.where(contexts.counts > 0, np.float32(0), np.float32(np.nan)))
+        means = none.expand(batch, heads, len(RATES), -1, -1).contiguous()
+        return cls(np.ascontiguousarray(first_keys), contexts, measures, means)
 
-    def add(self, index: int, weights: Tensor, rows: Tensor) -> None:
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """What is captured, as ``extract.buffers.OF_EVERY_QUERY``."""
+        return self.measures, self.means
+
+    def add(self, value: Tensor, index: int, weights: Tensor, rows: Tensor) -> None:
         """Measure consecutive queries of one sequence from their weights, float32 (H, R, E), which are overwritten.
 
-        Memory: ``estimate_block_bytes`` for each of PyTorch's threads, among which KV heads are divided.
+        ``value`` has the value states of at least the E first keys, (B, Hkv, K, Dv). Memory: ``estimate_block_bytes``
+        for each of PyTorch's threads, among which KV heads are divided.
         """
         place = slice(int(rows[0]), int(rows[-1]) + 1)
-        states = self.value[index, :, : place.stop].float().cpu().contiguous().numpy()
+        states = value[index, :, : place.stop].float().cpu().contiguous().numpy()
         given = weights.cpu().unflatten(0, (len(states), -1)).numpy()
 
         def measure(kv_head: int) -> None:
-            found, *_ = measure_queries(given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place])
-            to = self.measures[index].unflatten(0, (len(states), -1))[kv_head, :, place].numpy()
-            to[:] = np.stack([getattr(found, name) for name in list_declared(QueryMeasures)], axis=-1)
+            found, k_in, k_out = measure_queries(given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place])
+            measures, means = (of[index].unflatten(0, (len(states), -1))[kv_head].numpy() for of in self.tensors)
+            measures[:, place] = np.stack([getattr(found, name) for name in list_declared(QueryMeasures)], axis=-1)
+            added = np.moveaxis(self.contexts.average(k_in, k_out, place), 0, 1)
+            means[..., : added.shape[-1]] += added.astype(np.float32)
 
         run_on_threads(measure, len(states), torch.device("cpu"))
 
 
 def compute_head_patterns(
-    query: Tensor, key: Tensor, tokens: Tensor, how: Weighting, every: EveryQuery | None = None
+    query: Tensor, key: Tensor, tokens: Tensor, how: Weighting, measure: Measure | None = None
 ) -> Patterns:
     """Means of ``geometry.patterns`` over all queries but the first, float32 (B, H, P), and their chance, (B, P).
 
     Also returns the number of queries of each pattern, (B, P); where it is 0, the others are NaN. ``tokens`` are the
     ids of the keys, (B, K). On the CPU, sequences are divided among PyTorch's threads. The numbers of a block of
-    queries of a sequence are in memory at a time. ``every`` is filled from the same weights.
+    queries of a sequence are in memory at a time. ``measure`` is called with the number of a sequence, the weights of a
+    block of its queries, (H, R, E), and their positions, (R,).
     """
     sinks = None if how.s_aux is None else pad(how.s_aux.float(), (0, 1), value=float("-inf"))
 
     def sum_sequence(index: int) -> Tensor:
         mask = None if how.mask is None else how.mask[min(index, len(how.mask) - 1)]
-        measure = None if every is None else partial(every.add, index)
         given = query[index], key[index].float(), tokens[index], replace(how, mask=mask, s_aux=sinks)
-        return _sum_sequence(*given, measure)
+        return _sum_sequence(*given, None if measure is None else partial(measure, index))
 
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
     counts = count_rows(tokens, None if how.mask is None else how.mask[:, 0, :, 0])

@@ -27,7 +27,7 @@ from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
 from geometry.quantities import PATTERNS
 from storage.errors import UserError
-from storage.zarr.arrays import LayerSize
+from storage.zarr.arrays import AXES_OF_KEYS, LayerSize
 
 CAPTURED_BYTES = 2**30
 """Bytes of the captured tensors of one batch of automatic size, unless one sequence takes more."""
@@ -66,15 +66,18 @@ def estimate_batch_bytes(
     keys: int,
     dtype: torch.dtype,
     received: bool = False,
+    every_query: bool = False,
 ) -> int:
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
     Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
-    for each key of a head. The patterns of a head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of
-    their queries in a layer.
+    for each key of a head, and ``every_query`` the measures of each as a query and means by context. The patterns of a
+    head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of their queries in a layer.
     """
     size = find_widest(layers)
-    numbers = size.heads * (queries * (keys + 1) + received * keys) + (size.heads + 2) * len(PATTERNS)
+    measures, *means = (AXES_OF_KEYS[axis](keys) for axis in ("measure", "rate", "context", "grid"))
+    of_head = queries * (keys + 1) + received * keys + every_query * (keys * measures + math.prod(means))
+    numbers = size.heads * of_head + (size.heads + 2) * len(PATTERNS)
     of_values = size.kv_heads * keys * size.head_dim * dtype.itemsize
     return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)
 
@@ -93,6 +96,7 @@ def choose_batch_size(settings: ExtractionSettings, attention: Attention, device
             keys=settings.context_length,
             dtype=attention.dtype,
             received=settings.sink_measure,
+            every_query=settings.every_query,
         )
         most = CPU_TOKENS // settings.context_length if device.type == "cpu" else MOST_TOGETHER
         wanted = max(1, min(MOST_TOGETHER, most, CAPTURED_BYTES // one))
@@ -181,16 +185,17 @@ class _Reader:
                     "probe_chance": tensor_entries.chance.clone(),
                     "probe_queries": tensor_entries.pattern_queries.clone(),
                 }
-            return self._capture(tokens), probed
+            return self._capture(tokens, every_query=self.settings.every_query), probed
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
         return None
 
-    def _capture(self, tokens: NDArray[np.int32]) -> Capture:
+    def _capture(self, tokens: NDArray[np.int32], *, every_query: bool = False) -> Capture:
         """Capture a batch to the buffers whose turn it is."""
         queries = self.settings.query_positions
-        return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
+        ids = torch.from_numpy(tokens)
+        return capture(self.model, self.attention, ids, queries, self.buffers[0], every_query=every_query)
 
     def halve(self) -> None:
         """Halve the batch size and release the buffers."""
@@ -217,6 +222,7 @@ class _Reader:
             keys=self.settings.context_length,
             dtype=self.attention.dtype,
             received=self.settings.sink_measure,
+            every_query=self.settings.every_query,
             pin=self.pinned,
         )
         self.buffers.appendleft(made)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from geometry.quantities import PATTERNS, QueryMeasures, list_declared
-from storage.zarr.arrays import LayerSize
+from storage.zarr.arrays import AXES_OF_KEYS, LayerSize
 
 IN_FLIGHT = 2
 """Layers whose copies from a GPU may be in progress; ``put`` waits for earlier ones, so their temporaries are freed."""
@@ -27,13 +26,21 @@ AXES = {
     "patterns": "bhp",
     "chance": "bp",
     "pattern_queries": "bp",
-    "every_query": "bhkm",
+    "query_measures": "bhkm",
+    "context_means": "bhrcn",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
-state (d), pattern (p), measure of ``QueryMeasures`` (m)."""
+state (d), pattern (p), measure of ``QueryMeasures`` (m), of ``RATES`` (r), class of context (c), N of a grid (n)."""
+
+OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": "grid"}
+"""Those of the axes whose lengths follow from the number of keys, or are always the same."""
 
 OF_PATTERNS = ("patterns", "chance", "pattern_queries")
 """The tensors of ``extract.attention.Patterns``, in its order."""
+
+
+OF_EVERY_QUERY = ("query_measures", "context_means")
+"""The tensors of ``extract.attention.EveryQuery``, in its order."""
 
 
 class Buffers:
@@ -74,9 +81,9 @@ class Buffers:
         pin: bool = False,
     ) -> None:
         self.layers = tuple(layers)
-        self._lengths = {"b": batch, "q": queries, "k": keys, "p": len(PATTERNS)}
-        self._lengths["m"] = len(list_declared(QueryMeasures))
-        optional = {"received": received, "every_query": every_query}
+        self._lengths = {"b": batch, "q": queries, "k": keys}
+        self._lengths |= {letter: AXES_OF_KEYS[axis](keys) for letter, axis in OTHER_AXES.items()}
+        optional = {"received": received, **dict.fromkeys(OF_EVERY_QUERY, every_query)}
         largest = find_widest(layers)
         self.tensors = {
             name: torch.empty(
@@ -108,12 +115,12 @@ class Buffers:
         learned_sink: Tensor | None = None,
         received: Tensor | None = None,
         patterns: Sequence[Tensor] | None = None,
-        every_query: Tensor | None = None,
+        every_query: Sequence[Tensor] | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention and the
-        measures of ``every_query`` are kept if there is memory for them. Copies from a GPU may continue
+        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention is kept if
+        there is memory for it. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
@@ -123,8 +130,8 @@ class Buffers:
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
-        optional = {"received": received, "every_query": every_query}
-        given |= {name: new for name, new in optional.items() if new is not None and name in self.tensors}
+        given |= {} if received is None or "received" not in self.tensors else {"received": received}
+        given |= {} if every_query is None else dict(zip(OF_EVERY_QUERY, every_query, strict=True))
         given |= {} if patterns is None else dict(zip(OF_PATTERNS, patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -103,8 +104,10 @@ class Capture:
     """The memory of the tensors."""
     received: Tensor | None = None
     """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
-    every_query: Tensor | None = None
+    query_measures: Tensor | None = None
     """``QueryMeasures`` of all queries, float32 (L, B, H, K, M), NaN of the first; None if not requested."""
+    context_means: Tensor | None = None
+    """Means of ``RATES`` by class of context and N, float32 (L, B, H, 3, C, G), as ``Contexts``; None likewise."""
 
     def wait(self) -> None:
         """Wait until all tensors have arrived from the GPU; must be called before they are read."""
@@ -127,6 +130,8 @@ class _LayerRecorder:
     """Token ids that are read, (B, K), on the device of the model."""
     wanted: int | None
     """Number of layers after which the pass ends; None if it does not end early."""
+    every_query: bool
+    """Whether all queries are measured."""
     sizes: dict[int, LayerSize] = field(default_factory=dict)
     dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
@@ -142,7 +147,7 @@ class _LayerRecorder:
         first: list[int],
         received: Tensor | None,
         patterns: Patterns | None,
-        every_query: Tensor | None,
+        every: EveryQuery | None,
     ) -> None:
         """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
         and look at, and all queries select; after the last of the wanted layers, raise ``AllRecordedError``.
@@ -158,7 +163,8 @@ class _LayerRecorder:
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
         if self.buffers is not None:
-            self.buffers.put(layer, weights, value, sink, received, patterns, every_query)
+            tensors = None if every is None else every.tensors
+            self.buffers.put(layer, weights, value, sink, received, patterns, tensors)
         if len(self.sizes) == self.wanted:
             raise AllRecordedError
 
@@ -235,6 +241,8 @@ def capture(
     input_ids: Tensor,
     queries: Sequence[int],
     buffers: Buffers | None = None,
+    *,
+    every_query: bool = False,
 ) -> Capture:
     """Let the model read ``input_ids`` (B, K), without padding, and capture some queries' attention in every layer.
 
@@ -249,6 +257,8 @@ def capture(
         Positions of the queries, from 0 to K - 1.
     buffers
         Memory for the captured tensors, of the same queries and keys and at least as many sequences; new if None.
+    every_query
+        Whether all queries are measured, for which the buffers must have memory.
 
     Raises
     ------
@@ -265,12 +275,11 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        every = "every_query" in buffers.tensors
         ids = _move_ids(model, input_ids)
-        first = two_pass.read(model, attention.layers, ids, queries, buffers.put, every_query=every)
+        first = two_pass.read(model, attention.layers, ids, queries, buffers.put, every_query=every_query)
     else:
         attending = sum(size != NO_LAYER for size in attention.layers)
-        recorder = _run(model, input_ids, queries, buffers, attending)
+        recorder = _run(model, input_ids, queries, buffers, attending, every_query=every_query)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
@@ -290,6 +299,8 @@ def _run(
     queries: Sequence[int],
     buffers: Buffers | None = None,
     wanted: int | None = None,
+    *,
+    every_query: bool = False,
 ) -> _LayerRecorder:
     """Run one forward pass of the base model with a recorder, until it has the ``wanted`` number of layers.
 
@@ -297,7 +308,7 @@ def _run(
     """
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     tokens = _move_ids(model, input_ids)
-    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens, wanted)
+    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens, wanted, every_query)
     token = _recorder.set(recorder)
     try:
         with _use_recorder(model), torch.inference_mode(), suppress(AllRecordedError):
@@ -372,12 +383,12 @@ def _forward(
     if recorder.buffers is not None:
         if "received" in recorder.buffers.tensors:
             received = compute_received_attention(query, key, how)
-        if "every_query" in recorder.buffers.tensors:
-            every = EveryQuery.begin(query.shape[1], value, recorder.find_all_first_keys(attention_mask, key))
-        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, every)
+        if recorder.every_query:
+            every = EveryQuery.begin(len(query), query.shape[1], recorder.find_all_first_keys(attention_mask, key))
+        measure = None if every is None else partial(every.add, value)
+        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, measure)
     sinks = None if sink is None else sink.transpose(1, 2)
-    measures = None if every is None else every.measures
-    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns, measures)
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns, every)
     return output, None
 
 

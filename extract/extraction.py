@@ -34,7 +34,7 @@ from extract.batches import (
     read_batches,
     refuse_for_memory,
 )
-from extract.buffers import find_widest
+from extract.buffers import OF_EVERY_QUERY, find_widest
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.corpora import Windows
 from extract.decoding import decode_sequences
@@ -122,12 +122,7 @@ class _Task:
     ) -> SequenceStore:
         """Open the store, or make it if there is none."""
         settings = self.settings
-        specs = build_tensor_specs(
-            values=settings.values,
-            computed=settings.dtype,
-            sink_measure=settings.sink_measure,
-            probe=settings.probe is not None,
-        )
+        specs = build_tensor_specs(**settings.stored)
         provenance = build_provenance(settings, self.study, inputs) | {"versions": list_versions(device)}
         if self.path.exists():
             provenance = match_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
@@ -408,6 +403,7 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         "pattern_chance": captured.chance[:, row].numpy(),
         "pattern_queries": captured.pattern_queries[:, row].numpy(),
         **{name: patterns[:, row].numpy() for name, patterns in batch.probed.items()},
+        **{name: tensor[:, row].numpy() for name in OF_EVERY_QUERY if (tensor := getattr(captured, name)) is not None},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),

@@ -297,6 +297,12 @@ class ExtractionSettings(Settings):
         description="also keep the mean weight that each key receives from later queries, which needs the weights of "
         "all queries and so about doubles the time of the attention",
     )
+    every_query: bool = Field(
+        False,
+        exclude_if=lambda measured: not measured,  # keeps the stored settings of studies without it
+        description="also measure what every position selects as the query, on the CPU: of n tokens, each head takes "
+        "n³/3 multiply-adds more, about as long as the rest of a study of 512 tokens",
+    )
     probe: Literal["repeated"] | None = Field(
         None,
         exclude_if=lambda probe: probe is None,  # keeps the stored settings of studies without it
@@ -376,9 +382,9 @@ class ExtractionSettings(Settings):
             refuse("input should be auto or a whole number from 1")
         return given
 
-    @field_validator("sink_measure")
+    @field_validator("sink_measure", "every_query")
     @classmethod
-    def _check_sink_measure(cls, measured: bool, known: ValidationInfo) -> bool:
+    def _check_measures_of_all(cls, measured: bool, known: ValidationInfo) -> bool:
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if measured and _is_synthetic(known):
             refuse("a synthetic study has only the weights of the chosen queries; leave it out")
@@ -412,6 +418,12 @@ class ExtractionSettings(Settings):
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The arguments of ``storage.zarr.arrays.build_tensor_specs``."""
+        of_arrays = {"sink_measure": self.sink_measure, "every_query": self.every_query}
+        return {"values": self.values, "computed": self.dtype, "probe": self.probe is not None, **of_arrays}
 
     @property
     def weights_seed(self) -> int | None:

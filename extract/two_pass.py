@@ -96,7 +96,7 @@ def read(
     cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
     by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
     for layer, (weights, received, patterns) in enumerate(by_layer):
-        every = seen.every[layer].measures if every_query else None
+        every = seen.every[layer].tensors if every_query else None
         put(layer, weights, _read_values(model, cache, layer), None, received, patterns, every)
     return first_keys[list(queries)].T.tolist()
 
@@ -144,13 +144,13 @@ class _SeenRows:
     def _add_every_query(self, rows: Tensor, of_layers: Sequence[Tensor], cache: DynamicCache) -> None:
         """Measure the queries at some positions, (R,), from the weights of all layers, each (B, H, R, end)."""
         for layer, weights in enumerate(of_layers):
-            value, before = _read_values(self.model, cache, layer), self.every.get(layer)
-            every = EveryQuery.begin(weights.shape[1], value, self.first_keys[: value.shape[2], layer].cpu().numpy())
-            if before is not None:
-                every.measures[:, :, : before.measures.shape[2]] = before.measures
+            if layer not in self.every:
+                self.every[layer] = EveryQuery.begin(
+                    len(weights), weights.shape[1], self.first_keys[:, layer].cpu().numpy()
+                )
+            value = _read_values(self.model, cache, layer)
             for text, of_text in enumerate(weights):
-                every.add(text, of_text.clone(memory_format=torch.contiguous_format), rows)
-            self.every[layer] = every
+                self.every[layer].add(value, text, of_text.clone(memory_format=torch.contiguous_format), rows)
 
     def stack_weights(self) -> list[Tensor]:
         """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""

@@ -59,8 +59,18 @@ def half_octave_grid(n_keys: int) -> I64:
     ndarray
         int64 (grid,), ascending, with all powers of two; of n = 512 keys 18 numbers.
     """
-    powers = [math.floor(2 ** (step / 2) + 0.5) for step in range(2 * n_keys.bit_length() + 1)]
-    return np.unique([*(power for power in powers if power < n_keys), n_keys - 1]).astype(np.int64)
+    return np.union1d(list_half_octaves(n_keys), [n_keys - 1]).astype(np.int64)
+
+
+def list_half_octaves(n_keys: int) -> I64:
+    """The powers of √2 below n, rounded to whole numbers, int64 (grid,): what the grids of all contexts share."""
+    powers = np.unique([math.floor(2 ** (step / 2) + 0.5) for step in range(2 * n_keys.bit_length() + 1)])
+    return powers[powers < n_keys].astype(np.int64)
+
+
+def classify_contexts(n_keys: ArrayLike) -> I64:
+    """The class of a context size n, the least c with n ≤ 2^c: the classes are n = 1, 2, 3 to 4, 5 to 8, …"""
+    return np.frexp(np.asarray(n_keys, np.float64) - 1)[1].astype(np.int64)
 
 
 def choose_grid(n: Any, n_keys: int) -> I64:

@@ -704,6 +704,9 @@ class Concentration:
     ]
 
 
+RATES = ("precision", "recall", "specificity")
+"""What ``geometry.selection.every_query.Contexts`` averages over queries: P(r_max, N), R(r_min, N), and specificity."""
+
 _NO_LEVEL = "of fewer than 3 keys"
 
 
@@ -753,10 +756,11 @@ class QueryMeasures:
         F64, replace(_declare_top("largest weight, divided by the sum of the weights"), axes=BY_POSITION)
     ]
     output_norm: Annotated[F64, _declare_length("‖s_n‖, norm of the sum of all weighted value states", "", BY_POSITION)]
-    error_16: Annotated[
+    error_renormalised_16: Annotated[
         F64,
         Quantity(
-            meaning="change of the head's output over its norm if the query attends to its 16 largest weights alone",
+            meaning="error_renormalised at N = 16: change of the head's output, over its norm, if the query attends to "
+            "its 16 largest weights alone",
             source="arXiv 2512.07647",
             unit="ratio",
             axes=BY_POSITION,

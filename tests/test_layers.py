@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {
     "geometry": set(),
     "sql": {"geometry.quantities"},
-    "storage": {"geometry.quantities", "sql"},
+    "storage": {"geometry.grids", "geometry.quantities", "sql"},
     "extract": {"geometry", "storage"},  # geometry for what synthetic studies are drawn from
     "reports": {"geometry", "sql", "storage"},  # geometry for the example of Figure 1, which no warehouse holds
     "attention_geometry": {"extract", "geometry", "reports", "sql", "storage"},

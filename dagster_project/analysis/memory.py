@@ -3,8 +3,6 @@
 The memory of libraries was measured on a study of two short sequences with two cores; the rest follows from sizes.
 """
 
-from collections.abc import Mapping
-
 from storage.errors import UserError
 from storage.memory import measure_free_addresses, measure_free_memory
 
@@ -30,7 +28,7 @@ def check_start() -> None:
         raise UserError(msg)
 
 
-def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
+def check_extraction(name: str, one: int) -> None:
     """Refuse an extraction if not even one sequence fits in memory.
 
     A model that computes on the CPU needs memory for its weights in addition; they are read from the file on demand.
@@ -39,19 +37,16 @@ def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
     ----------
     name
         The study.
-    sizes
-        Sizes of the tensor store's axes.
+    one
+        Bytes of the tensors of one sequence.
 
     Raises
     ------
     UserError
         If less is free than two copies of a sequence's tensors take: as the model returns them, and as they are stored.
     """
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.space import estimate_sequence_bytes
-
     less = "reduce context_length, or set queries to fewer positions"
-    check_memory(f"Extracting one sequence of '{name}'", 2 * estimate_sequence_bytes(TENSORS, sizes), less)
+    check_memory(f"Extracting one sequence of '{name}'", 2 * one, less)
 
 
 def check_memory(what: str, needed: int, remedy: str) -> None:

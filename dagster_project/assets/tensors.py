@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
 from reports.findings.numbers import count
 from storage.errors import UserError
-from storage.zarr.arrays import TENSORS
+from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.space import estimate_sequence_bytes
 
@@ -140,7 +139,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
 def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
     """Refuse an extraction that the disk or the memory is too small for."""
     check_space(extent, assets)
-    check_extraction(extent.name, extent.sizes)
+    check_extraction(extent.name, _estimate_bytes_of_one(extent))
 
 
 def _needs_replacement(work: Work) -> bool:
@@ -203,8 +202,12 @@ def _read_recorded(snapshot: Snapshot) -> Provenance | str:
 
 def _estimate_bytes(extent: Extent) -> int:
     """Uncompressed bytes of the missing sequences."""
-    specs = [replace(spec, dtype=extent.study.values) if spec.narrower else spec for spec in TENSORS]
-    return estimate_sequence_bytes(specs, extent.sizes) * extent.missing
+    return _estimate_bytes_of_one(extent) * extent.missing
+
+
+def _estimate_bytes_of_one(extent: Extent) -> int:
+    """The same of one sequence."""
+    return estimate_sequence_bytes(build_tensor_specs(**extent.study.stored), extent.sizes)
 
 
 TENSOR_STORE = Asset(

@@ -134,6 +134,7 @@ def run(
     twin: options.TwinOption = None,
     no_twin: options.NoTwinOption = False,
     no_probe: options.NoProbeOption = False,
+    every_query: options.EveryQueryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is rebuilt.
@@ -157,8 +158,8 @@ def run(
     --context-length 1024 --sequences 100`
 
     A new study also gets a twin, the same architecture with random weights, and a probe, which reads repeated random
-    tokens: without these its page cannot tell what was learned, nor which heads copy. `--no-twin` and `--no-probe` save
-    their time.
+    tokens: without these its page cannot tell what was learned, nor which heads copy. It also measures every token as
+    the query. `--no-twin`, `--no-probe` and `--no-every-query` save their time.
 
     Context sizes from 64 to 512 tokens in one run; each query sees the tokens up to its own position:
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
@@ -185,7 +186,10 @@ def run(
     }
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     trained = not random_weights and model != "synthetic"
-    settings |= choose_controls(twin, no_twin=no_twin, no_probe=no_probe, default=name is not None and trained)
+    new = name is not None and trained
+    settings |= choose_controls(
+        twin, no_twin=no_twin, no_probe=no_probe, every_query=every_query, default=new, keys=context_length
+    )
     if study is not None and not settings and name is None and (family := _find_family(root, study)):
         _run_family(root, family, fresh=fresh, force=force, as_json=as_json)
         return

@@ -41,7 +41,14 @@ LOOKED_AT = ("previous", "self", "local", "duplicate", "induction")
 SHOWN = ("label", "recall", "precision", "sink_weight", "effective_keys", "n_90")
 """Columns of ``Analysis.heads`` that the ranking shows."""
 
-AT_EVERY_TOKEN = ("recall_level", "specificity_level", "effective_keys", "sink_weight", "top_weight", "error_16")
+AT_EVERY_TOKEN = (
+    "recall_level",
+    "specificity_level",
+    "effective_keys",
+    "sink_weight",
+    "top_weight",
+    "error_renormalised_16",
+)
 """Columns of ``Analysis.queries`` that are shown."""
 
 KEYS = 5

@@ -99,6 +99,13 @@ NoTwinOption = Annotated[
     bool,
     make_flag("--no-twin", help="Compare with no random weights; the page then states no finding about training."),
 ]
+EveryQueryOption = Annotated[
+    bool | None,
+    make_flag(
+        "--every-query/--no-every-query",
+        help="Measure what every token selects as the query (default: in a new study of up to 1,024 tokens).",
+    ),
+]
 NoProbeOption = Annotated[
     bool,
     make_flag("--no-probe", help="Read no repeated random tokens; the page then counts no heads that copy."),

@@ -16,6 +16,9 @@ SEQUENCES = 8
 """Most sequences of a generated twin; it measures the last query alone, at one temperature, and has no probe, in which
 random weights copy nothing, so that it costs little."""
 
+EVERY_QUERY_KEYS = 1024
+"""Longest context of which a new study measures every query unless asked not to: the work grows as its cube."""
+
 SUFFIX = "-random"
 
 
@@ -26,7 +29,7 @@ def find_twin_name(name: str, study: Study) -> str | None:
 
 def make_random_twin(study: Study) -> Study:
     """The generated twin of a study: the same but for its weights, on few sequences and one query, without a probe."""
-    given = study.model_dump(exclude={"twin", "queries", "probe"})
+    given = study.model_dump(exclude={"twin", "queries", "probe", "every_query"})
     last = study.query_positions[-1]
     effects = given["analysis"]["effects"]
     if effects is not None:
@@ -56,8 +59,12 @@ def find_owner(name: object, entries: Mapping[str, Any]) -> str | None:
     return owner if asks and owner != name else None
 
 
-def choose_controls(twin: str | None, *, no_twin: bool, no_probe: bool, default: bool) -> dict[str, str | None]:
-    """The settings of twin and probe, as they were given; if they were not, both by ``default``, otherwise neither.
+def choose_controls(
+    twin: str | None, *, no_twin: bool, no_probe: bool, every_query: bool | None, default: bool, keys: int | None
+) -> dict[str, str | bool | None]:
+    """The settings of twin, probe and every query, as they were given; if they were not, by ``default`` or none.
+
+    keys: tokens of a sequence; of more than ``EVERY_QUERY_KEYS`` every query is measured only where it is asked for.
 
     Raises
     ------
@@ -67,8 +74,12 @@ def choose_controls(twin: str | None, *, no_twin: bool, no_probe: bool, default:
     if twin is not None and no_twin:
         msg = f"--twin {twin} and --no-twin exclude each other; leave one of them out"
         raise UserError(msg)
-    chosen: dict[str, str | None] = {"twin": RANDOM, "probe": REPEATED} if default else {}
+    affordable = keys is not None and keys <= EVERY_QUERY_KEYS
+    chosen: dict[str, str | bool | None] = (
+        {"twin": RANDOM, "probe": REPEATED, "every_query": affordable} if default else {}
+    )
     chosen |= {} if twin is None else {"twin": twin}
+    chosen |= {} if every_query is None else {"every_query": every_query}
     left_out = {"twin": no_twin, "probe": no_probe}
     return chosen | {control: None for control, absent in left_out.items() if absent}
 

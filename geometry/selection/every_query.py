@@ -18,7 +18,7 @@ import numpy as np
 
 from geometry.accelerate import compile_kernel, compile_row_kernel, widen_vectors
 from geometry.arrays import F32, F64, I32, I64
-from geometry.grids import compute_log_weights, half_octave_grid
+from geometry.grids import classify_contexts, compute_log_weights, half_octave_grid, list_half_octaves
 from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.host import add_key, count_zeros
 from geometry.selection.scan import (
@@ -51,7 +51,7 @@ from geometry.threads import one_blas_thread
 BY_WEIGHT = ("effective_keys", "n_90", "sink_weight", "self_weight", "previous_weight", "top_position", "top_weight")
 """Measures that ``keep_largest`` writes, in this order, before τ/(1 − τ) of the keys that are not kept."""
 
-LENGTHS = ("output_norm", "error_16")
+LENGTHS = ("output_norm", "error_renormalised_16")
 """Measures of the head's output."""
 
 ENERGY_BYTES = 2**22
@@ -157,8 +157,44 @@ def describe_rows(weights: F32, order: I64, first_keys: I64, states: F32) -> dic
     norm = np.linalg.norm(kept + rest, axis=-1)
     error = np.linalg.norm(rest - kept * columns[-1][:, None], axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0
-        lengths = {"output_norm": norm, "error_16": np.where(norm > 0, error / norm, np.nan)}
+        lengths = {"output_norm": norm, "error_renormalised_16": np.where(norm > 0, error / norm, np.nan)}
     return dict(zip(BY_WEIGHT, columns[:-1], strict=True)) | lengths
+
+
+class Contexts(NamedTuple):
+    """The queries at all positions but the first, by class of context size and N."""
+
+    n_keys: I64
+    """Keys of the query at each position, (K,)."""
+    sizes: I64
+    """N: the powers of √2 below K, (G,)."""
+    counts: I64
+    """Queries of each class, from 1 on, with more keys than N, (C, G)."""
+
+    @classmethod
+    def of(cls, first_keys: I64) -> "Contexts":
+        """Of queries that see the keys from these on, (K,)."""
+        n = np.arange(len(first_keys)) + 1 - first_keys
+        sizes = list_half_octaves(len(n))
+        counts = _sort_into_classes(n[1:], int(classify_contexts(len(n)))) @ (n[1:, None] > sizes)
+        return cls(n, sizes, counts.astype(np.int64))
+
+    def average(self, k_in: I32, k_out: I32, rows: slice) -> F64:
+        """What queries at some positions add to means of ``RATES``, (3, H, C, g), from their counts (H, R, ·).
+
+        Of the first g of the N, those that the contexts reach.
+        """
+        n, sizes = self.n_keys[rows], self.sizes[: k_in.shape[-1]]
+        n_keys, exists, used = n[:, None], n[:, None] > sizes, slice(len(sizes))
+        inside, outside = (np.where(exists, counts[..., used], 0) for counts in (k_in, k_out))
+        rates = np.stack([sizes / (sizes + outside), inside / sizes, 1 - outside / np.where(exists, n_keys - sizes, 1)])
+        sums = _sort_into_classes(n, len(self.counts)) @ (rates * exists)
+        return np.asarray(sums / np.maximum(1, self.counts[:, used]))
+
+
+def _sort_into_classes(n: I64, classes: int) -> F64:
+    """1 where a context of n keys is of a class, from 1 on, (C, R)."""
+    return np.equal(classify_contexts(n), 1 + np.arange(classes)[:, None]).astype(np.float64)
 
 
 def average_counts(k_in: I32, k_out: I32, n: I64, grids: Grids) -> dict[str, F64]:

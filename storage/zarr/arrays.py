@@ -4,7 +4,7 @@ Creation, validation and the documentation of stores all read these declarations
 ``geometry.quantities``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from geometry import quantities
+from geometry.grids import classify_contexts, list_half_octaves
 
 FORMAT_VERSION = 3
 """Version of the layout below; a store of another version is refused."""
@@ -22,8 +23,14 @@ CHUNK_BYTES = 32 * 2**20
 METRIC_CHUNK_BYTES = 2**19
 """The same for the metrics, of which some layers are read at a time, from all sequences."""
 
-FIXED = {"pattern": len(quantities.PATTERNS)}
-"""Sizes of the axes that are the same in every store."""
+AXES_OF_KEYS: Mapping[str, Callable[[int], int]] = {
+    "pattern": lambda _: len(quantities.PATTERNS),
+    "measure": lambda _: len(quantities.list_declared(quantities.QueryMeasures)),
+    "rate": lambda _: len(quantities.RATES),
+    "context": lambda keys: int(classify_contexts(keys)),
+    "grid": lambda keys: len(list_half_octaves(keys)),
+}
+"""Sizes of the axes that follow from the number of keys alone, or are the same in every store."""
 
 Compression = Literal["none", "blosclz", "zstd"]
 """How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum.
@@ -56,7 +63,7 @@ class ArraySpec:
 
     name: str
     dims: tuple[str, ...]
-    """Names of the axes. Sizes come from the study or ``FIXED``; equal names have equal sizes within a store."""
+    """Names of the axes. Sizes come from the study or ``AXES_OF_KEYS``; equal names have equal sizes within a store."""
     dtype: str
     unit: str
     meaning: str
@@ -81,7 +88,7 @@ class ArraySpec:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return tuple(FIXED.get(dim) or sizes[dim] for dim in self.dims)
+        return tuple(AXES_OF_KEYS[dim](sizes["key"]) if dim in AXES_OF_KEYS else sizes[dim] for dim in self.dims)
 
     def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of one chunk: one file, the unit of reading, writing and memory, of at most ``most`` bytes."""
@@ -197,6 +204,26 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("layer", "pattern"),
         optional=True,
     ),
+    ArraySpec(
+        "query_measures",
+        ("sequence", "layer", "head", "key", "measure"),
+        "float32",
+        "various",
+        f"what each position selects as the query: {', '.join(quantities.list_declared(quantities.QueryMeasures))}; "
+        "NaN at position 0",
+        whole=("head", "key", "measure"),
+        optional=True,
+    ),
+    ArraySpec(
+        "context_means",
+        ("sequence", "layer", "head", "rate", "context", "grid"),
+        "float32",
+        "share",
+        f"means of {', '.join(quantities.RATES)} over queries with 2^(c - 1) < keys ≤ 2^c, c = context + 1, and more "
+        "than N keys, N a power of √2, rounded; NaN without a query",
+        whole=("layer", "head", "rate", "context", "grid"),
+        optional=True,
+    ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
         "first_key",
@@ -231,7 +258,7 @@ TENSORS: tuple[ArraySpec, ...] = (
 
 
 def build_tensor_specs(
-    *, values: str, computed: str, sink_measure: bool = False, probe: bool = False
+    *, values: str, computed: str, sink_measure: bool = False, probe: bool = False, every_query: bool = False
 ) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
@@ -246,11 +273,14 @@ def build_tensor_specs(
         Whether ``received_attention`` is stored.
     probe
         Whether ``probe_patterns``, ``probe_chance`` and ``probe_queries`` are stored.
+    every_query
+        Whether ``query_measures`` and ``context_means`` are stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
     of_probe = dict.fromkeys(("probe_patterns", "probe_chance", "probe_queries"), probe)
-    requested = {"received_attention": sink_measure, **of_probe}
+    of_queries = dict.fromkeys(("query_measures", "context_means"), every_query)
+    requested = {"received_attention": sink_measure, **of_probe, **of_queries}
     return tuple(
         replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
         for spec in TENSORS

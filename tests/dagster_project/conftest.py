@@ -28,7 +28,7 @@ def settings(inputs: Path, **changes: object) -> list[object]:
         **changes,
     }
     options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
-    return [*options, "--no-twin", "--no-probe"]
+    return [*options, "--no-twin", "--no-probe", "--no-every-query"]
 
 
 @pytest.fixture(scope="session", autouse=True)

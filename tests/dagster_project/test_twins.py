@@ -11,7 +11,7 @@ from dagster_project.command import cli, runs
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
-from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin
+from dagster_project.study.twins import SEQUENCES, choose_controls, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
@@ -64,8 +64,10 @@ def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
 
 
 def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_one_temperature_and_no_probe() -> None:
-    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], "twin": "random", "probe": "repeated"})
+    controls = {"twin": "random", "probe": "repeated", "every_query": True}
+    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], **controls})
     twin = make_random_twin(few)
+    assert (few.every_query, twin.every_query) == (True, False)
     assert (few.probe, twin.probe) == ("repeated", None)
     assert (twin.sequences, twin.query_positions) == (3, (40,))
     assert (few.analysis.temperatures, twin.analysis.temperatures) == ((0.25, 0.5, 1, 2, 4), (1,))
@@ -148,14 +150,15 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
 @pytest.mark.parametrize(
     ("options", "recorded"),
     [
-        ((), {"twin": "random", "probe": "repeated"}),
-        (("--no-twin",), {"twin": None, "probe": "repeated"}),
-        (("--no-probe", "--twin", "other"), {"twin": "other", "probe": None}),
+        ((), {"twin": "random", "probe": "repeated", "every_query": True}),
+        (("--no-twin", "--no-every-query"), {"twin": None, "probe": "repeated", "every_query": False}),
+        (("--no-probe", "--twin", "other"), {"twin": "other", "probe": None, "every_query": True}),
         (("--random-weights",), {}),
+        (("--random-weights", "--every-query"), {"every_query": True}),
     ],
 )
 def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
-    options: tuple[str, ...], recorded: dict[str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], recorded: dict[str, str | bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_with(tmp_path, other={**GIVEN, "model": RANDOM_MODEL})
     monkeypatch.setattr(runs, "run_study", lambda *_, **__: None)
@@ -164,7 +167,15 @@ def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
     done = attention_geometry("run", "--name", "new", *described, *options, home=tmp_path)
     assert done.code == 0, done.errors
     new = yaml.safe_load(home.studies_file.read_text(encoding="utf-8"))["studies"]["new"]
-    assert {name: new[name] for name in ("twin", "probe") if name in new} == recorded
+    assert {name: new[name] for name in ("twin", "probe", "every_query") if name in new} == recorded
+
+
+@pytest.mark.parametrize(("keys", "asked", "measured"), [(1024, None, True), (1025, None, False), (1025, True, True)])
+def test_every_query_of_a_long_context_is_measured_only_on_request(
+    keys: int, asked: bool | None, measured: bool
+) -> None:
+    chosen = choose_controls(None, no_twin=False, no_probe=False, every_query=asked, default=True, keys=keys)
+    assert chosen["every_query"] is measured
 
 
 def test_controls_that_contradict_each_other_or_belong_to_a_recorded_study_are_refused(tmp_path: Path) -> None:

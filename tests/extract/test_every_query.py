@@ -7,7 +7,7 @@ from extract import attention, two_pass
 from extract.buffers import Buffers
 from extract.capture import Capture, capture
 from geometry.quantities import QueryMeasures, list_declared
-from geometry.selection.every_query import measure_queries
+from geometry.selection.every_query import Contexts, measure_queries
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, every_family, ids, model_of
 
 pytestmark = pytest.mark.usefixtures("noiseless")
@@ -21,7 +21,7 @@ def read(family: Family) -> Capture:
     """Capture the weights of all queries, and what is measured of them."""
     known = attention_of(family.name)
     buffers = Buffers(known.layers, batch=2, queries=KEYS, keys=KEYS, dtype=known.dtype, every_query=True)
-    return capture(model_of(family.name), known, ids(), tuple(range(KEYS)), buffers)
+    return capture(model_of(family.name), known, ids(), tuple(range(KEYS)), buffers, every_query=True)
 
 
 def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
@@ -29,16 +29,24 @@ def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
 
     shift: of the value states along the keys.
     """
-    assert captured.every_query is not None
+    assert captured.query_measures is not None
+    assert captured.context_means is not None
     largest, jumps = 0.0, []
     for layer, size in enumerate(captured.layers):
-        found = captured.every_query[layer, :, : size.heads].numpy()
-        assert captured.every_query[layer, :, size.heads :].isnan().all()
+        found = captured.query_measures[layer, :, : size.heads].numpy()
+        assert captured.query_measures[layer, :, size.heads :].isnan().all()
+        assert captured.context_means[layer, :, size.heads :].isnan().all()
         for text in range(2 if size.heads else 0):
             weights = captured.weights[layer, text, 1:, : size.heads].transpose(0, 1).contiguous().numpy().copy()
             values = captured.values[layer, text, : size.kv_heads, :, : size.head_dim].float()
             values = values.roll(shift, dims=1).contiguous().numpy()
-            expected, *_ = measure_queries(weights, values, captured.first_key[1:, layer].numpy().astype(np.int64))
+            first = captured.first_key[:, layer].numpy().astype(np.int64)
+            expected, *counts = measure_queries(weights, values, first[1:])
+            contexts = Contexts.of(first)
+            means = np.where(contexts.counts > 0, contexts.average(*counts, slice(1, KEYS)), np.nan)
+            of_layer = captured.context_means[layer, text, : size.heads].transpose(0, 1).numpy()
+            jumps.append((np.abs(np.nan_to_num(means - of_layer)) > 1e-4).mean())
+            np.testing.assert_array_equal(np.isnan(means), np.isnan(of_layer))
             both = np.stack([getattr(expected, name) for name in NAMES], axis=-1), found[text, :, 1:]
             assert np.isnan(found[text, :, 0]).all()
             np.testing.assert_array_equal(*(np.isnan(one) for one in both))

@@ -30,6 +30,8 @@ from extract.capture import Attention, Capture, capture
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
 from extract.settings import EXTRACTION_VERSION, CorpusSettings, ExtractionSettings, Shard
+from geometry.quantities import QueryMeasures, list_declared
+from geometry.selection.every_query import measure_queries
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, LayerSize
@@ -353,9 +355,9 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     assert threading.get_ident() not in writers
 
 
-@pytest.mark.parametrize("received", [False, True])
+@pytest.mark.parametrize(("received", "every"), [(False, False), (True, False), (False, True)])
 def test_batch_bytes_are_those_of_the_captured_tensors(
-    received: bool, inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    received: bool, every: bool, inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
     original = batches.capture
@@ -367,10 +369,10 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
         return captured
 
     monkeypatch.setattr(batches, "capture", measured)
-    run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
+    run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received, every_query=every)
     layers = opened(uninterrupted).layers
     room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
-    stated = estimate_batch_bytes(layers, **room, received=received)
+    stated = estimate_batch_bytes(layers, **room, received=received, every_query=every)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
@@ -759,7 +761,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
     store, plain = opened(path), opened(uninterrupted)
-    assert store.absent == {"probe_patterns", "probe_chance", "probe_queries"}
+    assert store.absent == {"probe_patterns", "probe_chance", "probe_queries", "query_measures", "context_means"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
@@ -786,6 +788,28 @@ def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninte
         expected = measure_all(weights, torch.from_numpy(repeated), [query < WINDOW for query in range(KEYS)])
         np.testing.assert_allclose(store.read("probe_patterns", ...)[:, layer], expected, atol=1e-5)
     assert "settings.probe (stored 'repeated', requested None)" in refusal(inputs, path)
+
+
+def test_every_query_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    """In batches of several sequences, the last of one, beside a probe, of which nothing is measured."""
+    run(inputs, path := tmp_path / "store", every_query=True, probe="repeated")
+    store, plain = opened(path), opened(uninterrupted)
+    assert plain.absent - store.absent >= {"query_measures", "context_means"}
+    for name in plain.specs.keys() - plain.absent:
+        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
+    weights, first = store.read("attention", ...), store.read("first_key", ...)
+    for sequence, row, layer in np.ndindex(first.shape):
+        query, begin = QUERIES[row], first[sequence, row, layer]
+        seen = slice(begin, query + 1)
+        of_heads, values = weights[sequence, row, layer, :, None, seen].copy(), store.read("values", (sequence, layer))
+        expected, *_ = measure_queries(of_heads, np.ascontiguousarray(values[:, seen]), np.zeros(1, np.int64))
+        found = store.read("query_measures", (sequence, layer))[:, query]
+        for measure, name in enumerate(list_declared(QueryMeasures)):
+            right = getattr(expected, name)[:, 0] + (begin if name == "top_position" else 0)
+            if name == "sink_weight" and begin > 0:
+                right = np.full_like(right, np.nan)
+            np.testing.assert_allclose(found[:, measure], right, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert "settings.every_query (stored True, requested None)" in refusal(inputs, path, probe="repeated")
 
 
 def test_a_store_of_a_version_that_computed_otherwise_is_stale(

@@ -136,15 +136,16 @@ def test_built_in_corpora_are_named_by_what_they_are() -> None:
     }
 
 
-def test_the_sink_measure_is_off_unless_asked_for() -> None:
+@pytest.mark.parametrize("name", ["sink_measure", "every_query"])
+def test_what_takes_the_weights_of_all_queries_is_off_unless_asked_for(name: str) -> None:
     study = parse_study("one", GIVEN, "studies.yaml")
-    assert study.select_extraction().sink_measure is False
-    assert "sink_measure" not in study.model_dump(mode="json")
-    asked = parse_study("one", GIVEN | {"sink_measure": True}, "studies.yaml")
-    assert asked.select_extraction().sink_measure is True
+    assert getattr(study.select_extraction(), name) is False
+    assert name not in study.model_dump(mode="json")
+    asked = parse_study("one", GIVEN | {name: True}, "studies.yaml")
+    assert getattr(asked.select_extraction(), name) is True
     assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
-    drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, "sink_measure": True}
-    with pytest.raises(UserError, match="'sink_measure': a synthetic study has only the weights of the chosen queries"):
+    drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, name: True}
+    with pytest.raises(UserError, match=f"'{name}': a synthetic study has only the weights of the chosen queries"):
         parse_study("one", drawn, "studies.yaml")
 
 

@@ -7,7 +7,7 @@ from geometry import concentration
 from geometry.grids import average_over_ln_n, half_octave_grid
 from geometry.quantities import QueryMeasures, list_declared
 from geometry.selection import every_query, scan
-from geometry.selection.every_query import estimate_block_bytes, measure_queries
+from geometry.selection.every_query import Contexts, estimate_block_bytes, measure_queries
 from geometry.selection.scan import Keys
 from tests.geometry import oracle
 from tests.geometry.draws import HEADS
@@ -120,7 +120,7 @@ def measure_slowly(weights: np.ndarray, values: np.ndarray, first: int) -> dict[
         "top_position": first + float(spread.top_key),
         "top_weight": float(spread.top_weight),
         "output_norm": float(np.linalg.norm(output)),
-        "error_16": float(np.linalg.norm(output - kept) / np.linalg.norm(output)) if n > 16 else np.nan,
+        "error_renormalised_16": float(np.linalg.norm(output - kept) / np.linalg.norm(output)) if n > 16 else np.nan,
     }
 
 
@@ -139,10 +139,29 @@ def test_measures_are_those_of_the_definitions(kind: str, window: int, share: fl
             assert np.isclose(given, right, rtol=1e-5, atol=1e-6, equal_nan=True), (name, head, row)
 
 
+@pytest.mark.parametrize("window", [70, 20])
+def test_means_by_context_are_those_of_its_queries(window: int) -> None:
+    """In two blocks of queries, for every class of context and N."""
+    weights, values, first = draw_layer("random", n=70, window=window)
+    _, k_in, k_out = measure_queries(weights.copy(), values, first)
+    contexts, n = Contexts.of(np.concatenate([[0], first])), np.arange(2, 71) - first
+    assert contexts.sizes.tolist() == half_octave_grid(70)[:-1].tolist()
+    found = contexts.average(k_in[:, :30], k_out[:, :30], slice(1, 31))
+    found += contexts.average(k_in[:, 30:], k_out[:, 30:], slice(31, 70))
+    for context, at in np.ndindex(contexts.counts.shape):
+        size, largest = contexts.sizes[at], 2 ** (context + 1)
+        rows = (n > largest // 2) & (n <= largest) & (n > size)
+        assert contexts.counts[context, at] == rows.sum()
+        inside, outside = k_in[:, rows, at], k_out[:, rows, at]
+        rates = size / (size + outside), inside / size, (n[rows] - size - outside) / (n[rows] - size)
+        for rate, given in zip(rates, found, strict=True):
+            np.testing.assert_allclose(given[:, context, at], rate.mean(axis=-1) if rows.any() else 0, rtol=1e-12)
+
+
 def test_a_query_with_one_key_has_no_level() -> None:
     found, *counts = measure_queries(*draw_layer("random", n=8, window=1))
     assert (np.array(counts) == -1).all()
-    assert np.isnan([found.recall_level, found.previous_weight, found.error_16]).all()
+    assert np.isnan([found.recall_level, found.previous_weight, found.error_renormalised_16]).all()
     assert (found.n_keys == 1).all()
     assert (found.top_position == np.arange(1, 8)).all()
 
