@@ -19,6 +19,7 @@ def render_catalogue() -> str:
     return render(
         "catalogue.html.j2",
         further=("catalogue.js",),
+        style="catalogue.css",
         relations={kind: [one for one in relations.values() if one.kind == kind] for kind in KINDS},
         inputs=inputs,
         readers={name: [other for other, read in inputs.items() if name in read] for name in relations},

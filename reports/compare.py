@@ -63,7 +63,12 @@ def write_comparison(
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
         answers=headlines_findings.describe_answers(answers),
-        agreement=claims_findings.describe_agreement(claims),
+        told=[
+            *(families.tell_first(together) if together else []),
+            claims_findings.describe_agreement(
+                claims, {source.study for source in sources if source.overview["weights"] == "random"}
+            ),
+        ],
         claims=listings.tabulate_studies(claims),
         settings=listings.tabulate_settings(
             {source.study: settings_findings.list_facts(source.overview) for source in sources}

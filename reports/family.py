@@ -58,6 +58,7 @@ def write_family(
         members=[(row["study"], row["value"], row["landed"], reports.get(row["study"])) for row in members],
         home=home,
         origin=origin,
+        told=families.tell_first(source),
         lead=findings.describe_members(members),
         listing=listings.tabulate_members(members, reports),
     )

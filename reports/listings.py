@@ -12,7 +12,7 @@ from operator import itemgetter
 from statistics import median
 
 from reports.findings.bounds import EFFECTS, FAMILIES
-from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
+from reports.findings.claims import VERDICTS, format_decisive, format_interval
 from reports.findings.families import name_quantity
 from reports.findings.headlines import Separation
 from reports.findings.numbers import Row, drop_nulls, name_head, number, percent
@@ -32,6 +32,8 @@ class Listing:
     """As many cells as headings; the first one names the row."""
     links: tuple[tuple[str, str], ...] = ()
     """For each row a link before its first cell: its words, and the key of its figure; no links if empty."""
+    folded: tuple[str, ...] = ()
+    """For each row a text that its last cell unfolds; none if empty."""
 
 
 Cell = Callable[[Row], str]
@@ -59,10 +61,11 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
         "Claim": itemgetter("statement"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
         **(of_twin if any(row["twin"] for row in rows) else {}),
-        "This study": itemgetter("sentence"),
+        "This study; required": lambda row: format_decisive(row) or row["sentence"],
     }
     links = tuple((f"{row['source']}:", shown_by[row["claim"]]) for row in ordered)
-    return replace(_tabulate(ordered, columns), links=links)
+    folded = tuple(row["sentence"] if format_decisive(row) else "" for row in ordered)
+    return replace(_tabulate(ordered, columns), links=links, folded=folded)
 
 
 def tabulate_separation(separation: Separation) -> Listing:
@@ -79,15 +82,15 @@ def tabulate_separation(separation: Separation) -> Listing:
 def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     """Claims of the paper with what each study shows (``claims`` of each)."""
     return Listing(
-        ("Claim", "Source", "Required", *rows),
+        ("Claim", "Source", *rows),
         tuple(
             (
                 same[0]["statement"],
                 same[0]["source"],
-                format_thresholds(same[0]),
                 *(_format_judgement(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
+            if any(row["verdict"] != "not testable" for row in same)
         ),
     )
 
@@ -153,7 +156,7 @@ def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 
 def _format_judgement(claim: Row) -> str:
-    measured = "" if claim["verdict"] == "not testable" else format_parts(claim)
+    measured = "" if claim["verdict"] == "not testable" else format_decisive(claim)
     return f"{_format_verdict(claim['verdict'])}\u2002{measured}".rstrip()
 
 
@@ -402,7 +405,7 @@ def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
     return _tabulate(
         rows,
         {
-            rows[0]["axis"] or "Member": itemgetter("value"),
+            rows[0]["axis"] or "Name": itemgetter("value"),
             "Study": itemgetter("study"),
             "Sequences": lambda row: DASH if row["sequences"] is None else str(row["sequences"]),
             "Results": describe_results,
@@ -451,11 +454,10 @@ def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
     return _tabulate(
         rows,
         {
-            "Member": itemgetter("label"),
+            "Study": itemgetter("label"),
             "Compared with": itemgetter("reference"),
             "Head": _name_place,
             "N": lambda row: str(row["n"]),
             "Shared (interval)": lambda row: format_interval(row, "shared", low="shared_low", high="shared_high"),
-            "Sequences alike": lambda row: f"{row['alike']} of {row['sequences']}",
         },
     )

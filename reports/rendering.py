@@ -29,7 +29,13 @@ unvalidated = debug_mode(False)
 
 
 def render(
-    template: str, sections: Sequence[Section] = (), *, name: str = "", further: Sequence[str] = (), **context: Any
+    template: str,
+    sections: Sequence[Section] = (),
+    *,
+    name: str = "",
+    further: Sequence[str] = (),
+    style: str = "report.css",
+    **context: Any,
 ) -> str:
     """Render a page as text.
 
@@ -43,6 +49,8 @@ def render(
         Prefix of the file names of saved charts.
     further
         Files in ``reports/templates`` of other scripts of the page.
+    style
+        Its style sheet, there.
     context
         Other variables of the template.
     """
@@ -63,7 +71,7 @@ def render(
             light=theme.LIGHT,
             dark=theme.DARK,
             font=theme.FONT,
-            style=(folder / "report.css").read_text(encoding="utf-8"),
+            style=(folder / style).read_text(encoding="utf-8"),
             **context,
         )
     )

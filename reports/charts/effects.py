@@ -18,7 +18,7 @@ from reports.charts.elements import (
     tooltips,
     write_in_cells,
 )
-from reports.charts.labels import WRITTEN, dots, label_colour
+from reports.charts.labels import add_nearest, dots, fill_cells
 from reports.findings import effects as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -72,13 +72,13 @@ def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
 
 def kind_map(heads: pa.Table) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
-    rows = [{**row, "letter": WRITTEN.get(row["label"], "")} for row in _select_rows(heads)]
+    rows = _select_rows(heads)
     base, height = head_grid(rows)
     return layer_chart(
         rows,
         "Kind of head",
         "Map of the kinds of heads, layers by heads.",
-        base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_make_tooltip()),
+        fill_cells(base, letters=True).encode(tooltip=_make_tooltip()),
         base.mark_text(style="on-large").encode(text=alt.Text("letter:N")),
         height=height,
     )
@@ -115,8 +115,9 @@ SHOWN = {
 
 def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
     """Select the columns of the tooltip and some others: a page holds the rows of every chart."""
-    rows: list[Row] = heads.select([*dict.fromkeys(("layer", "head", "label", *SHOWN, *columns))]).to_pylist()
-    return rows
+    return add_nearest(
+        heads.select([*dict.fromkeys(("layer", "head", "label", "nearest", *SHOWN, *columns))]).to_pylist()
+    )
 
 
 def _make_tooltip(**shown: str) -> list[alt.Tooltip]:

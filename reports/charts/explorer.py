@@ -23,7 +23,7 @@ from reports.charts.elements import (
     tooltips,
     write_layer,
 )
-from reports.charts.labels import label_colour
+from reports.charts.labels import add_nearest, fill_cells
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
@@ -56,6 +56,9 @@ FURTHER = {
 }
 """Quantities that a study may lack, as the dropdown names them."""
 
+SIGNED = ("rho_0", "delta_loss")
+"""Quantities of either sign, whose colours diverge from 0."""
+
 LINES: dict[str, dict[str, str]] = {
     **{
         metric: {
@@ -79,6 +82,7 @@ _AXES = {
 }
 _DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
+_IS_SIGNED = "(" + " || ".join(f"quantity == '{name}'" for name in SIGNED) + ")"
 _IS_LABEL = f"quantity == '{LABEL}'"
 _LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
 _SHOWN = "!isValid(datum[quantity]) ? ': –' : ': ' + format(datum[quantity], '.3~g')"
@@ -100,7 +104,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 
     Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
-    rows = _join_rows(heads.to_pylist(), curves.to_pylist())
+    rows = add_nearest(_join_rows(heads.to_pylist(), curves.to_pylist()))
     chosen = _make_choice(rows)
     curves_of_one = alt.concat(
         *(_draw_curves(rows, name, chosen) for name in LINES),
@@ -127,13 +131,13 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
     """List the columns by which the map can be coloured, those with any value, as the dropdown names them."""
     named = {
-        "sink_weight": "Attention on the sink",
-        "precision_at_n": f"Precision at N = {n}",
-        "recall_at_n": f"Recall at N = {n}",
         "auc_at_n": f"AUC at N = {n}",
+        "recall_at_n": f"Recall at N = {n}",
+        "precision_at_n": f"Precision at N = {n}",
+        "sink_weight": "Attention on the sink",
         LABEL: "Kind of head",
         "elbow_n": "Elbow (N)",
-        "rho_0": "ρ₀",
+        "rho_0": "ρ₀, mean cosine with the sink",
     }
     named |= {name: title.format(n=n) for name, title in FURTHER.items()}
     return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
@@ -172,7 +176,7 @@ def _make_choice(rows: Sequence[Row]) -> alt.Parameter:
         axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
         for axis in ("layer", "head")
     }
-    first = explorer_findings.find_clearest(rows)
+    first = explorer_findings.choose_first(rows)
     value = [{axis: first[axis] for axis in inputs}]
     fields = ["head", "layer"]  # inputs are shown in reverse order
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
@@ -190,7 +194,7 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     base, height = head_grid(rows)
     named = list_quantities(rows, n)
     counted = [name for name in named if name != LABEL]
-    cells = [_draw_kinds(base), *([_draw_numbers(base, counted)] if counted else [])]
+    cells = [_draw_kinds(base), *(_draw_numbers(base, rows, counted) if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     is_written = counted and is_roomy and height >= WRITTEN_HEIGHT * len({row["layer"] for row in rows})
     letters = [_draw_letters(base, is_roomy=is_roomy), *(_write_values(base) if is_written else [])]
@@ -210,23 +214,34 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
 
 def _draw_kinds(base: alt.Chart) -> alt.Chart:
     """Cells coloured by the kind of head, while the dropdown asks for that."""
-    colour, seen = label_colour(symbol="square", letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
+    cells, seen = fill_cells(base, letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
     for name, value in (place_legend(24, seen) | {"symbolOpacity": seen}).items():
-        colour["legend"][name] = value
-    cells: alt.Chart = base.mark_rect(aria=False).encode(color=colour).transform_filter(_IS_LABEL)
-    return cells
+        cells.encoding.color["legend"][name] = value
+    kinds: alt.Chart = cells.transform_filter(_IS_LABEL)
+    return kinds
 
 
-def _draw_numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
+def _draw_numbers(base: alt.Chart, rows: Sequence[Row], names: Sequence[str]) -> list[alt.Chart]:
     """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
-    seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
+    unsigned = [name for name in names if name not in SIGNED]
+    drawn = [_draw_scale(base, f"!({_IS_SIGNED} || {_IS_LABEL})", unsigned, alt.Scale(range="heatmap"))]
+    if signed := [name for name in names if name in SIGNED]:
+        reach = {name: max(abs(row[name] or 0) for row in rows) or 1 for name in signed}
+        ends = [alt.expr(f"{sign}({reach}[quantity] || 1)") for sign in ("-", "")]
+        drawn.append(_draw_scale(base, _IS_SIGNED, signed, alt.Scale(domain=ends, range="diverging")))
+    return drawn
+
+
+def _draw_scale(base: alt.Chart, condition: str, names: Sequence[str], scale: alt.Scale) -> alt.Chart:
+    """Cells of the quantities of one scale, with its legend, while the dropdown names one of them."""
+    seen = alt.expr(f"{condition} ? 1 : 0")
     legend = alt.Legend(
-        **place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
+        **place_legend(LEGEND_HEIGHT, seen), format=".2~g", tickCount=2, gradientLength=GRADIENT, gradientOpacity=seen
     )
     cells = _compute_value(
-        base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
+        base.mark_rect(opacity=seen, aria=False), f"{condition} ? datum[quantity] : datum['{names[0]}']"
     )
-    return cells.encode(color=alt.Color("value:Q", title=None, legend=legend))
+    return cells.encode(color=alt.Color("value:Q", title=None, legend=legend, scale=scale))
 
 
 def _name_legend(named: dict[str, str]) -> alt.Chart:
@@ -245,8 +260,7 @@ def _draw_letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
     """The letter of each head's kind, which can be read without colours."""
     size = alt.Undefined if is_roomy else SMALL_LETTER
     letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text=alt.Text("letter:N"))
-    letters = letters.transform_filter(_IS_LABEL)
-    return letters.transform_calculate(letter=f"{dict(taxonomy_findings.LETTERS)}[datum.label]")
+    return letters.transform_filter(_IS_LABEL)
 
 
 def _write_values(base: alt.Chart) -> list[alt.Chart]:

@@ -1,5 +1,6 @@
 """Charts of a family of studies: quantities over its members, by layer and by head, and verdicts on claims."""
 
+import json
 import textwrap
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from reports.charts.elements import (
     YValue,
     head_grid,
     layer_chart,
+    level,
     list_layers,
     style_line,
     tooltips,
@@ -41,10 +43,14 @@ CLAIM_WIDTH, CLAIM_LINE, CLAIM_CELLS = 52, 13, 18
 """Letters in a line of a claim in the map of verdicts, and pixels of a line and of the cells below."""
 
 
+NAME_HEIGHT, MOST_NAMES = 0.06, 8
+"""Height of the name of a line as a share of the axis, and the largest number of named lines."""
+
+
 def member_axis(rows: Sequence[Row]) -> alt.X:
     """Members in order, from left to right."""
     labels = [row["label"] for row in sorted(rows, key=lambda row: row["member"])]
-    x = alt.X("label:O", sort=None, scale=alt.Scale(domain=list(dict.fromkeys(labels)))).title("Member")
+    x = alt.X("label:O", sort=None, scale=alt.Scale(domain=list(dict.fromkeys(labels)))).title("Study")
     return x.axis(labelAngle=-40, labelOverlap=True, grid=False)
 
 
@@ -68,7 +74,7 @@ def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerC
     return layer_chart(
         rows,
         title,
-        f"Chart of a quantity over the members: {title}.",
+        f"Chart of a quantity over the studies: {title}.",
         base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=None), y2=alt.Y2("value_high:Q")),
         *lines,
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y),
@@ -117,7 +123,7 @@ def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bo
     return layer_chart(
         rows,
         title,
-        f"Chart of {title} over the members, beside random keys, shuffled value states and twins of random weights.",
+        f"Chart of {title} over the studies, beside random keys, shuffled value states and twins of random weights.",
         *layers,
         mark_missing(base.transform_filter(f"datum.quantity == '{name}_compared'"), "value"),
     )
@@ -150,14 +156,14 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         if row["value"] is not None
     ]
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    tooltip = tooltips(".3~p", name="Member", label="Kind", share="Share of heads")
-    x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Member")
+    tooltip = tooltips(".3~p", name="Study", label="Kind", share="Share of heads")
+    x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Study")
     x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
     lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
     return layer_chart(
         stack_shares(given, "member"),
         "Share of each kind of head",
-        "Stacked bars of the share of each kind of head over the members of the family.",
+        "Stacked bars of the share of each kind of head over the studies.",
         *segments(x, tooltip),
         mark_missing(alt.Chart(alt.InlineData(values=lacking)).encode(x=x), "label"),
     )
@@ -174,7 +180,7 @@ def layers(table: pa.Table, title: str) -> alt.LayerChart:
     return layer_chart(
         rows,
         title,
-        f"Map of layers by members: {title}.",
+        f"Map of layers by studies: {title}.",
         base.transform_filter("isValid(datum.layer)").mark_rect().encode(y=y, color=colour),
         mark_missing(base, "layer"),
         height=max(120, 22 * len(there)),
@@ -190,7 +196,7 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
     slider = alt.param(
         name="member",
         value=len(members) - 1,
-        bind=alt.binding_range(min=0, max=len(members) - 1, step=1, name="Member "),
+        bind=alt.binding_range(min=0, max=len(members) - 1, step=1, name="Study "),
     )
     colour = alt.Color(
         "value:Q", title=None, scale=alt.Scale(domain=[0, max(1.0, *(row["value"] or 0 for row in rows))])
@@ -204,7 +210,7 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
     chart = layer_chart(
         [{**row, "place": places[row["member"]]} for row in rows],
         title,
-        f"Map of heads, layers by heads, of the member that the slider chooses: {title}.",
+        f"Map of heads, layers by heads, of the study that the slider chooses: {title}.",
         shown.mark_rect().encode(color=colour, tooltip=tooltip),
         named.encode(x=XValue("width"), y=YValue(0), text=alt.Text("label:N")),
         height=height,
@@ -212,27 +218,51 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
     return chart.add_params(slider)
 
 
-def traces(table: pa.Table, title: str) -> alt.LayerChart:
-    """A quantity of every head over the members; heads in which it appears are thicker (``family_heads``)."""
+def traces(table: pa.Table, title: str, *, threshold: float | None = None) -> alt.LayerChart:
+    """A quantity of every head over the studies; heads in which it appears are blue, the largest with their names.
+
+    Parameters
+    ----------
+    table
+        ``family_heads``.
+    title
+        Name of the quantity.
+    threshold
+        What a head must exceed for the quantity to appear in it; ``None``: no head is tested.
+    """
     rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table.to_pylist()]
+    last = max(row["member"] for row in drop_nulls(rows, "value"))
+    ended = [row for row in rows if row["member"] == last and row["appears"] and row["value"] is not None]
+    named = _select_names(ended, max(row["value"] for row in drop_nulls(rows, "value")))
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
         detail=alt.Detail("name:N"),
         tooltip=[*tooltips(name="Layer.head"), *_list_tooltips()],
     )
-    ended = base.transform_filter(
-        f"datum.appears && datum.member == {max(row['member'] for row in drop_nulls(rows, 'value'))}"
-    )
+    names = base.transform_filter(f"datum.member == {last} && indexof({json.dumps(named)}, datum.name) >= 0")
     return layer_chart(
         rows,
         title,
-        f"A line for each head over the members: {title}.",
-        base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("isValid(datum.value) && !datum.appears"),
+        f"A line for each head over the studies: {title}.",
+        *([level(threshold, f"{threshold:g}")] if threshold is not None else []),
+        base.mark_line(style="outline", strokeWidth=1, opacity=0.45).transform_filter(
+            "isValid(datum.value) && !datum.appears"
+        ),
         base.mark_line(style="mean").transform_filter("datum.appears"),
-        ended.mark_text(style="reference-label", align="left", dx=4).encode(text=alt.Text("name:N")),
+        base.mark_point(filled=True, size=50, opacity=0).transform_filter("isValid(datum.value)"),
+        names.mark_text(style="chosen-facts", align="left", dx=6).encode(text=alt.Text("name:N")),
         mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
+
+
+def _select_names(heads: Sequence[Row], largest: float) -> list[str]:
+    """The heads of largest values whose names have room below one another."""
+    chosen: list[Row] = []
+    for row in sorted(heads, key=lambda row: -row["value"]):
+        if not chosen or chosen[-1]["value"] - row["value"] >= NAME_HEIGHT * largest:
+            chosen.append(row)
+    return [row["name"] for row in chosen[:MOST_NAMES]]
 
 
 def verdicts(table: pa.Table) -> alt.LayerChart:
@@ -246,7 +276,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=y,
-        tooltip=tooltips(".3~g", statement="Claim", label="Member", verdict="Verdict", p_holm="p after correction"),
+        tooltip=tooltips(".3~g", statement="Claim", label="Study", verdict="Verdict", p_holm="p after correction"),
     )
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
     colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
@@ -256,7 +286,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Verdicts on the claims",
-        "Map of claims by members; each cell has the sign of the verdict.",
+        "Map of claims by studies; each cell has the sign of the verdict.",
         base.transform_filter("isValid(datum.verdict)").mark_rect(opacity=0.55).encode(color=colour),
         base.mark_text(style="ink").encode(text=alt.Text("sign:N")).transform_calculate(sign="datum.named[0]"),
         text.encode(x=XValue(0), y=y.bandPosition(0), text=alt.Text("words:N")),
@@ -267,4 +297,4 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
 def _list_tooltips() -> list[alt.Tooltip]:
     """Member, value and interval of a row."""
     interval = tooltips(".3~f", value="Value", **INTERVAL)
-    return [*tooltips(label="Member"), *interval]
+    return [*tooltips(label="Study"), *interval]

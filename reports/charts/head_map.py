@@ -7,7 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import HEAD, THINNED, layer_chart, place_legend, tooltips
-from reports.charts.labels import MANY, SHAPES
+from reports.charts.labels import MANY, SHAPES, add_nearest
 from reports.findings import head_map as findings
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
@@ -18,7 +18,7 @@ PATTERN_SHAPES = (
 """Shapes of ``findings.PATTERNS`` and of none; colours alone repeat."""
 
 COLOURS = {
-    "label": "Kind of head",
+    "near": "Nearest kind",
     "pattern": "What it looks at",
     "layer": "Layer",
     "delta_loss": "Loss increase without the head",
@@ -42,14 +42,14 @@ def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
     axes
         ``head_map_axes``: axis, curve, direction.
     """
-    rows = [_shape_row(row) for row in heads.to_pylist()]
+    rows = add_nearest([_shape_row(row) for row in heads.to_pylist()])
     offered = {name: title for name, title in COLOURS.items() if any(row[name] is not None for row in rows)}
     bind = alt.binding_select(options=list(offered), labels=list(offered.values()), name="Colour")
     chart: alt.LayerChart = layer_chart(
         rows,
         "Map of heads",
         f"Dot plot of {len(rows)} heads in the plane of the first two principal components of their curves, coloured "
-        "by kind, by what they look at, by layer or by loss.",
+        "by nearest kind, by what they look at, by layer or by loss.",
         *_draw_regions(rows),
         *_draw_points(rows, offered, {row["axis"]: row for row in axes.to_pylist()}),
         height=HEIGHT,
@@ -57,7 +57,7 @@ def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
     chart = chart.resolve_scale(color="independent", shape="independent")
     chosen = [alt.param(name, value=-1) for name in ("chosen_layer", "chosen_head")]  # set by the page
     chart = chart.properties(padding={"top": LEGEND + 8, "left": 4, "right": 4, "bottom": 4})
-    drawn: alt.LayerChart = chart.add_params(alt.param("quantity", value="label", bind=bind), *chosen)
+    drawn: alt.LayerChart = chart.add_params(alt.param("quantity", value="near", bind=bind), *chosen)
     return drawn
 
 
@@ -92,7 +92,7 @@ def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
                 y=alt.Y("y:Q"),
                 order=alt.Order("order:Q"),
                 color=alt.Color("label:N", scale=scale, legend=None),
-            ).transform_filter("quantity == 'label'")
+            ).transform_filter("quantity == 'near'")
         )
     return drawn
 
@@ -134,10 +134,10 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         return point
 
     drawn = [
-        _name_points(mark(filled=filled), "label", list(SHAPES), list(SHAPES.values()), named=filled).transform_filter(
-            f"quantity == 'label' && datum.kept == {str(filled).lower()}"
-        )
-        for filled in (True, False)
+        _name_points(
+            mark(filled=met, size=1.5 * size if met else size), "near", list(SHAPES), list(SHAPES.values()), named=met
+        ).transform_filter(f"quantity == 'near' && datum.met == {str(met).lower()}")
+        for met in (False, True)
     ]
     if "pattern" in offered:
         names = [*findings.PATTERNS, findings.NO_PATTERN]
@@ -171,6 +171,8 @@ def _name_points(
     legend = named and alt.Legend(
         **place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
     )
+    if legend and column == "near":
+        legend["values"] = list(taxonomy_findings.KINDS)
     domain = list(names)
     return points.encode(
         color=alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend or None),

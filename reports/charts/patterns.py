@@ -25,7 +25,7 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
     name, base = findings.QUANTITIES[quantity], alt.Chart().encode(y=alt.Y("label:N", sort=labels).title("Label"))
     zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(style="reference").encode(x=alt.X("value:Q"))
     spans = base.mark_rule(style="average-span").encode(x=alt.X("value_low:Q"), x2=alt.X2("value_high:Q"))
-    shown = tooltips(".3~g", value="Less other heads", **INTERVAL)
+    shown = tooltips(".3~g", value="Minus other heads", **INTERVAL)
     tooltip = [*tooltips(label="Label", heads="Heads"), *shown]
     marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)
     said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in chosen)

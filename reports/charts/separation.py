@@ -1,7 +1,6 @@
 """Charts of how well heads separate: curves with their bounds, the spread over heads, maps, elbows."""
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 
 import altair as alt
@@ -137,54 +136,6 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
         outside,
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=single),
     )
-
-
-def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
-    """Precision P(r_max, N) and Recall R(r_min, N) against N, mean and spread over heads.
-
-    Parameters
-    ----------
-    curves
-        ``curves_by_n``: metric, n, heads, mean, p10, p90, precision_floor (ratios from 0 to 1).
-    marked_n
-        The N that the maps show; a rule marks it.
-    """
-    metrics = ("precision", "recall")
-    rows = _add_partners([row for row in curves.to_pylist() if row["metric"] in metrics])
-    labels = [numbers.NAMES[metric] for metric in metrics]
-    last = max(row["n"] for row in rows)
-    y = partial(alt.Y, title=f"{', '.join(labels)} (ratio)", scale=alt.Scale(domain=[0, 1]))
-    color = alt.Color("label:N", title=None, scale=alt.Scale(domain=labels), legend=alt.Legend(orient="top"))
-    dash = alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=labels, range=[[1, 0], [7, 4]]))
-    base = alt.Chart().encode(x=n_axis(last), color=color)
-    means = tooltips(".3~g", **{metric: numbers.NAMES[metric] for metric in metrics})
-    tooltip = [*tooltips(n="N"), *means, *tooltips(heads="Heads")]
-    read = " ".join(findings.describe_curve(rows, metric) for metric in metrics)
-    return layer_chart(
-        rows,
-        "Precision and Recall over heads",
-        f"Line chart against N on a log axis. {read}",
-        rule_at("n", marked_n, f"maps: N = {marked_n}"),
-        *floor_of_precision(
-            alt.Chart().transform_filter("datum.metric == 'precision'").encode(x=n_axis(last)),
-            y("precision_floor:Q"),
-            rows,
-        ),
-        base.mark_area().encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
-        base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
-        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
-    )
-
-
-def _add_partners(rows: Sequence[Row]) -> list[Row]:
-    """Add to rows of ``curves_by_n`` the metric's name and the means of all metrics at the same N.
-
-    The tooltip shows these and no text: with ``nearest``, Vega-Lite 6.4 does not find text fields (``undefined``).
-    """
-    means: dict[int, dict[str, float]] = {}
-    for row in rows:
-        means.setdefault(row["n"], {})[row["metric"]] = row["mean"]
-    return [{**row, "label": numbers.NAMES[row["metric"]], **means[row["n"]]} for row in rows]
 
 
 def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:

@@ -6,7 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
-from reports.charts.labels import dots
+from reports.charts.labels import add_nearest, dots
 from reports.findings import numbers
 from reports.findings import sink as findings
 from reports.findings.numbers import Row
@@ -74,19 +74,19 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
     Parameters
     ----------
     heads
-        ``sink_heads`` at this N: layer, head, label, recall (ratio from 0 to 1), rho_0 (cosine); heads without
+        ``sink_heads`` at this N: layer, head, label, nearest, recall (ratio from 0 to 1), rho_0 (cosine); heads without
         one of the last two are left out.
     n
         The N of the table.
     """
-    rows = findings.select_sink_points(heads.to_pylist())
+    rows = add_nearest(findings.select_sink_points(heads.to_pylist()))
     x = (
         alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True))
         .title("ρ₀, mean cosine with the sink")
         .axis(tickCount=4)
     )
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
-    tooltip = [*HEAD, *tooltips(".3~f", label="Kind", rho_0="ρ₀", recall="Recall")]
+    tooltip = [*HEAD, *tooltips(".3~f", label="Kind", rho_0="ρ₀", recall=f"Recall at N = {n}")]
     return layer_chart(
         rows,
         f"Recall at N = {n} against ρ₀",

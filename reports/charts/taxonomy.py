@@ -23,11 +23,12 @@ from reports.charts.elements import (
     tooltips,
 )
 from reports.charts.labels import (
-    WRITTEN,
+    add_nearest,
     dots,
+    fill_cells,
     label_colour,
     label_dash,
-    label_shape,
+    near_shape,
     segments,
     stack_shares,
 )
@@ -80,21 +81,22 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     heads
         ``taxonomy_of_heads``: layer, head, label, nearest, margin, agreement (share of sequences), and the scores.
     """
-    rows = [{**row, "letter": WRITTEN[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
+    rows = add_nearest(heads.select(VERDICT).to_pylist())
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
-    color = label_colour(symbol="square", letters=lettered)
     size = min(11, height // len(list_layers(rows)) - 2)
     sign = (
         base.mark_text(style="on-large", fontSize=size).encode(text=alt.Text("letter:N"))
         if lettered
-        else base.mark_point(style="on-large", filled=True, size=SMALL).encode(shape=label_shape())
+        else base.mark_point(style="on-large", filled=True, size=SMALL)
+        .encode(shape=near_shape())
+        .transform_filter("datum.met")
     )
     return layer_chart(
         rows,
         "Kind of every head",
         f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads.to_pylist())}",
-        base.mark_rect().encode(color=color, tooltip=_make_score_tooltips()),
+        fill_cells(base, letters=lettered).encode(tooltip=_make_score_tooltips()),
         sign,
         height=height,
     )
@@ -121,7 +123,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     thresholds
         ``taxonomy_thresholds``: threshold, value.
     """
-    rows = numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
+    rows = add_nearest(numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level"))
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _find_extents(rows, values)
     x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))

@@ -34,20 +34,26 @@ def _append(section: Section, figures: tuple[Figure, ...]) -> Section:
     return replace(section, figures=(*section.figures, *figures))
 
 
+def _build_separation(source: Source) -> Section:
+    return _append(separation.build_section(source), (*contexts.build_figures(source), intuition.build_example()))
+
+
+def _build_kinds(source: Source) -> Section:
+    return _append(taxonomy.build_section(source), contexts.build_labels(source))
+
+
 BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
     attention.build_section,
-    lambda _: intuition.build_section(),
-    lambda source: _append(separation.build_separation(source), contexts.build_figures(source)),
     explorer.build_section,
-    separation.build_heads,
-    taxonomy.build_section,
-    geometry.build_section,
-    limits.build_sections,
+    _build_separation,
+    _build_kinds,
     effects.build_sections,
     sink.build_section,
     assumptions.build_section,
     recovery.build_sections,
     claims.build_section,
+    geometry.build_section,
+    limits.build_sections,
     bounds.build_bounds,
     bounds.build_analysis,
     bounds.build_expectation,

@@ -63,7 +63,14 @@ def _build_side_by_side(
         return draft.leave_empty(finding)
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
     first = next(iter(shown.values()))
-    return draft.show(finding, first.reading, charts=drawn, titled=True, paper=paper, marks=first.marks)
+    return draft.show(
+        finding,
+        first.reading,
+        charts=drawn,
+        titled=True,
+        paper=paper,
+        marks=first.marks if len(first.charts) == 1 else "",
+    )
 
 
 def _build_sink(sources: Sequence[Source]) -> Figure:

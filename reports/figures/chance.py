@@ -27,7 +27,7 @@ def _build_model(source: Source) -> Figure:
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
-        "left out that lie beyond r_max. Band of a null: where the interval of the model less it holds 0.",
+        "left out that lie beyond r_max. Band around a null: where the model does not differ from it.",
         charts=tuple(charts.chance(draft.table, measure=measure) for measure in _DRAWN),
         titled=True,
         tab="AUC, specificity",
@@ -48,7 +48,7 @@ def build_heads(source: Source) -> Figure:
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
         marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
         "side of 0.",
-        tab="Against chance",
+        tab="Head by head",
         charts=tuple(charts.chance_map(draft.table, null=null) for null in findings.NULLS),
         titled=True,
     )

@@ -21,9 +21,9 @@ def build_section(source: Source) -> Section:
     return Section(
         "claims",
         "Which claims of the paper this study supports",
-        "Each row is a statement of the paper, or of its predecessor (arXiv 2508.17821), as a comparison of measures "
-        "with thresholds. Intervals are 95 % over sequences; verdicts hold together for all claims with an error of "
-        "5 % (Holm). What holds for random weights too is not a finding about this model.",
+        "Statements of the paper, or of its predecessor (arXiv 2508.17821), with the measure that decides; each row "
+        "unfolds to all of its measures. Verdicts hold together with an error of 5 % (Holm). What holds for random "
+        "weights too is no finding about this model.",
         _build_figures(source),
     )
 

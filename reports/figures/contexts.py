@@ -16,7 +16,7 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
     """Measures against the position of the query."""
     answer = source.ask_study("labels_by_query")
     if contexts_findings.has_several_contexts(answer.rows()):
-        return (_build_metrics(source), _build_elbows(source), _build_labels(source))
+        return (_build_metrics(source), _build_elbows(source))
     why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
     return (Draft("contexts-none", "Measures against context size", answer).leave_empty(why),)
 
@@ -45,9 +45,15 @@ def _build_elbows(source: Source) -> Figure:
         contexts_findings.describe_elbows(draft.rows),
         "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         marks="Band: middle half of the heads that have an elbow.",
-        tab="Elbows, kinds by context",
+        tab="Context size",
         charts=(charts.context_elbows(draft.table),),
     )
+
+
+def build_labels(source: Source) -> tuple[Figure, ...]:
+    """Kinds of heads against the position of the query; nothing for one query."""
+    answer = source.ask_study("labels_by_query")
+    return (_build_labels(source),) if contexts_findings.has_several_contexts(answer.rows()) else ()
 
 
 def _build_labels(source: Source) -> Figure:
@@ -56,6 +62,6 @@ def _build_labels(source: Source) -> Figure:
     return draft.show(
         contexts_findings.describe_labels(draft.rows, changes.rows()),
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
-        tab="Elbows, kinds by context",
+        tab="By context",
         charts=(charts.context_labels(draft.table, changes.table),),
     )

@@ -14,9 +14,9 @@ def build_section(source: Source) -> Section:
     return Section(
         "explore",
         "Explore heads",
-        "Choose a head by clicking on a map, or in the lists above the first, to see its curves and the text that it "
-        "reads; the page’s address then links to it.",
-        (_build_explorer(source), _build_map(source)),
+        "Choose a head on the map, by a click or with the arrow keys, or in the lists above it; the page’s address "
+        "then links to it.",
+        (_build_explorer(source),),
     )
 
 
@@ -32,30 +32,29 @@ def _build_explorer(source: Source) -> Figure:
         "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or at the "
         "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
         "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
-        f"of s_N with both. {separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
-        marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
-        "the harmonic mean of Precision and Recall bends most; ρ_0 is the mean cosine of the sink’s value state with "
-        "the others.",
+        f"of s_N with both. {separation.FLOOR} The elbow is the N where the harmonic mean of Precision and Recall "
+        f"bends most. {taxonomy_findings.EXPLAINED}. The curves come from sql/queries/explorer_curves.sql.",
+        marks="Grey dashes: the floor N/n of Precision. Upper, lower: the paper’s bounds.",
         charts=(charts.explorer(draft.table, curves, n=source.n),),
         broad=True,
     )
 
 
-def _build_map(source: Source) -> Figure:
+def build_map(source: Source) -> Figure:
+    """Every head in the plane of its curves."""
     draft = Draft("head-map", "Heads as points of a plane", source.ask_query("head_map"))
     if not draft.table.num_rows:
         return draft.leave_empty("The heads have no curves here, or ones that do not differ.")
     axes = source.ask_study("head_map_axes")
-    thresholds = source.ask_query("taxonomy_thresholds").rows()
     return draft.show(
-        describe_map(draft.rows, axes.rows(), source.ask_study("measures").rows(), thresholds),
+        describe_map(draft.rows, axes.rows(), source.ask_study("measures").rows()),
         "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
         "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. A region "
         "around the heads of a kind may hold others. What a head looks at is the pattern of largest lift among those "
         "that it has. The paper draws no such map.",
-        marks="Lines: the smallest convex region around the heads of a kind, if three span one; dotted: around those "
-        "that are of the kind if one threshold is halved, doubled or changed by 10 %. Hollow: such a change gives the "
-        "head another kind. Ring: the head that is chosen.",
+        marks="Filled: heads of a kind; hollow: nearest to it, but they meet no rule. Lines: around the heads of a "
+        "kind; dotted: around those that are of it after a change of a threshold. Ring: the chosen head.",
         charts=(head_map(draft.table, axes.table),),
         broad=True,
+        tab="On a plane",
     )

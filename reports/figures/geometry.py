@@ -20,6 +20,7 @@ def build_section(source: Source) -> Section:
         "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys contribute to "
         "it, and how many directions its value states use.",
         (_build_diagnostics(source), _build_contributions(source), _build_spheres(source), _build_dimensions(source)),
+        appendix=True,
     )
 
 

@@ -5,31 +5,19 @@ import pyarrow as pa
 
 from geometry.selection.example import Intuition, build_intuition
 from reports.charts import intuition as charts
-from reports.figures.parts import Figure, Section, convert_column
+from reports.figures.parts import Figure, convert_column
 from reports.findings import intuition as findings
 from reports.findings import numbers
 
 
-def build_section() -> Section:
+def build_example() -> Figure:
     """What selection, balls, Precision and Recall are."""
-    return Section(
-        "reading",
-        "How to read a head",
-        "A head gives each token up to the query, a key, its weight and value state, and outputs the weighted sum. "
-        "The N keys of largest weight are the selected ones; their weighted value states add up to s_N. Recall is the "
-        "share of the selected keys that are nearer to s_N than any other key, within r_min. Precision is the share of "
-        "selected keys among those no farther from s_N than the farthest selected one, within r_max.",
-        (_build_example(),),
-    )
-
-
-def _build_example() -> Figure:
     example = build_intuition()
     table = build_key_table(example)
     rows: list[numbers.Row] = table.to_pylist()
     return Figure(
         "example",
-        "Tokens on a circle, weighted, and the two balls",
+        "How to read a head: tokens on a circle, weighted, and the two balls",
         findings.describe_example(rows, example.r_min, example.r_max),
         "First: value states of norm 1. Second: each times its weight, which moves it towards the origin. Third: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "

@@ -27,7 +27,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
         "How well can a softmax select at all? These are the questions of the paper’s predecessor (arXiv 2508.17821), "
         "which is known here from its abstract and from accounts by others."
     )
-    return (Section("limits", "Limits of selection", lead, figures),)
+    return (Section("limits", "Limits of selection", lead, figures, appendix=True),)
 
 
 def _build_distances(source: Source) -> Figure | None:

@@ -42,29 +42,35 @@ _PAPER = {
 """Where bounds stand in the paper, and what it found."""
 
 
-def build_separation(source: Source) -> Section:
-    """Means of the model against N, compared with chance and random weights."""
+def build_section(source: Source) -> Section:
+    """The model against N, compared with chance and random weights, its elbows, and each head at one N."""
     return Section(
         "separation",
         "Do heads separate what they select?",
         numbers.join_sentences(
-            "Any N keys have some Precision and Recall, since each is part of s_N.", _describe_references(source)
+            "Precision is the share of selected keys among those no farther from s_N than the farthest selected one.",
+            _describe_references(source),
         ),
-        (_build_metric(source, "precision"), _build_metric(source, "recall"), *chance.build_figures(source)),
+        (
+            _build_metric(source, "precision"),
+            _build_metric(source, "recall"),
+            *chance.build_figures(source),
+            _build_elbows(source),
+            _build_map(source, "precision"),
+            _build_map(source, "recall"),
+            chance.build_heads(source),
+        ),
     )
 
 
 def _describe_references(source: Source) -> str:
     """What the model is compared with; empty without nulls and without a twin."""
-    nulls = (
-        "with N keys at random, and with the same weights on shuffled value states (of all keys but the sink and the "
-        "last)"
-    )
+    nulls = ["N keys at random", "the same weights on shuffled value states"]
     references = [
-        *([nulls] if source.ask_query("separability_by_n").table.num_rows else []),
-        *(["with random weights"] if _read_twin(source) is not None else []),
+        *(nulls if source.ask_query("separability_by_n").table.num_rows else []),
+        *(["random weights"] if _read_twin(source) is not None else []),
     ]
-    return f"The model is compared {', and '.join(references)}." if references else ""
+    return f"The model is compared with {numbers.join_words(references)}." if references else ""
 
 
 def _build_metric(source: Source, metric: str) -> Figure:
@@ -81,8 +87,10 @@ def _build_metric(source: Source, metric: str) -> Figure:
         numbers.join_sentences(
             separation_findings.describe_curve(rows, metric),
             chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
+            separation_findings.describe_fewer_heads(source.ask_query("curves_by_n").rows()),
         ),
         numbers.join_sentences(
+            "Line: mean over heads.",
             FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
             _describe_nulls(of_nulls[0], source) if of_nulls else "",
@@ -92,8 +100,8 @@ def _build_metric(source: Source, metric: str) -> Figure:
         part=table,
         paper=_PAPERS[metric],
         marks=numbers.join_sentences(
-            "Line: mean over heads; blue band: its 95 % interval over sequences; grey: between the paper’s bounds.",
-            "Dashed: the floor N/n, the share of the keys that is selected." if metric == "precision" else "",
+            "Blue band: 95 % interval over sequences; grey: between the paper’s bounds.",
+            "Dashed: the floor N/n." if metric == "precision" else "",
         ),
         tab="Precision, Recall",
         charts=(charts.metric_curves(table, nulls, twin, metric=metric),),
@@ -103,29 +111,16 @@ def _build_metric(source: Source, metric: str) -> Figure:
 def _describe_nulls(row: numbers.Row, source: Source) -> str:
     """Of how many sequences the nulls are."""
     drawn = chance_findings.name_drawn_sequences(row, source.overview["sequences"])
-    return f"The nulls are drawn for {drawn}, at N on a log grid."
+    return (
+        f"The nulls are drawn for {drawn}, at N on a log grid; value states of all keys but the sink and the last are "
+        "shuffled."
+    )
 
 
 def _read_twin(source: Source) -> pa.Table | None:
     """Read the curves of the twin, if its query has the same position."""
     twin = source.twin
     return twin.ask_query("curves_by_n").table if twin is not None and twin.query == source.query else None
-
-
-def build_heads(source: Source) -> Section:
-    """The spread over heads, their elbows, and each head at one N."""
-    return Section(
-        "heads",
-        "Which heads separate",
-        "The elbow of a head is the N at which the harmonic mean of its Precision and Recall bends most.",
-        (
-            _build_spread(source),
-            _build_elbows(source),
-            _build_map(source, "precision"),
-            _build_map(source, "recall"),
-            chance.build_heads(source),
-        ),
-    )
 
 
 def build_bounded(source: Source, metric: str) -> Figure:
@@ -172,29 +167,8 @@ def _build_elbows(source: Source) -> Figure:
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
-        tab="Over N",
+        tab="Elbows",
         charts=(charts.elbows(draft.table),),
-    )
-
-
-def _build_spread(source: Source) -> Figure:
-    draft = Draft("precision-recall", "Precision and Recall over heads", source.ask_query("curves_by_n"))
-    metrics = ("precision", "recall")
-    table = select_rows(draft.table, "metric", *metrics)
-    if not table.num_rows:
-        return draft.leave_empty(NOTHING_SELECTED)
-    rows: list[numbers.Row] = table.to_pylist()
-    heads = numbers.count(max(row["heads"] for row in rows), "head")
-    return draft.show(
-        numbers.join_sentences(
-            separation_findings.describe_spread(rows, metrics),
-            separation_findings.describe_fewer_heads(rows),
-        ),
-        f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",
-        part=table,
-        marks=f"Line: mean of {heads}; band: middle 80 % of them.",
-        tab="Over N",
-        charts=(charts.precision_recall(table, marked_n=source.n),),
     )
 
 
@@ -216,6 +190,6 @@ def _build_map(source: Source, metric: str) -> Figure:
             fallback if source.asked_n > source.n else "",
         ),
         part=table,
-        tab="At one N",
+        tab="Head by head",
         charts=(charts.metric_map(table, metric=metric, n=source.n),),
     )

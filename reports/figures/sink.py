@@ -25,15 +25,12 @@ def _build_effect(source: Source) -> Figure:
     heads = source.ask_query("sink_heads", n=peak).table
     seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
     return draft.show(
-        numbers.join_sentences(
-            sink_findings.describe_sink_effect(draft.rows),
-            sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
-        ),
+        sink_findings.describe_sink_effect(draft.rows),
         "Line: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Dots: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
         paper="Figure 6",
-        marks="Band: 95 % interval over sequences.",
+        marks="Band: 95 % interval over sequences. Hollow: heads that meet no rule, in the colour of the nearest kind.",
         charts=(charts.sink_effect(draft.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 

@@ -4,6 +4,7 @@ from reports import listings
 from reports.charts import patterns as pattern_charts
 from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
+from reports.figures import explorer
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
 from reports.figures.separation import FLOOR
 from reports.findings import numbers
@@ -24,6 +25,7 @@ def build_section(source: Source) -> Section:
         "Kinds of heads",
         _KINDS,
         (
+            explorer.build_map(source),
             build_depth(source),
             _build_curves(source),
             _build_patterns(source),
@@ -44,12 +46,13 @@ def build_depth(source: Source) -> Figure:
             taxonomy_findings.describe_kinds(draft.rows),
             taxonomy_findings.describe_depths(draft.rows),
         ),
-        "Each head has exactly one label (a shape if cells are small); its tooltip gives the nearest kind. In the "
+        "The share that is left meets no rule. Each head has one label, which its tooltip gives. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
         part=draft.table.select(VERDICT),
         paper="Figure 8",
         tab="Over depth",
+        marks="Map: heads that meet no rule are faint, in the colour of the nearest kind.",
         charts=(charts.kinds_by_layer(shares, draft.table), charts.kinds_map(draft.table)),
     )
 
@@ -65,7 +68,8 @@ def _build_plane(source: Source) -> Figure:
         taxonomy_findings.describe_planes(draft.rows),
         "Dashed: thresholds of change and level of cos(s, v_L) alone; Mixers lie right of the vertical line and Reset "
         "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
-        "head_conditions has all conditions with their thresholds. Hollow marks: heads that meet no rule.",
+        "head_conditions has all conditions with their thresholds. Hollow: heads that "
+        "meet no rule, in the colour of the nearest kind.",
         part=draft.table.select(SIGNATURE),
         charts=(charts.kinds_plane(draft.table, thresholds),),
         broad=True,

@@ -43,12 +43,12 @@ def _build_variation(source: Source) -> Figure:
         return draft.leave_empty(findings.describe_norm_variation(rows))
     return draft.show(
         findings.describe_norm_variation(rows),
+        "Coefficient of variation: standard deviation over mean, over all positions but the sink’s. "
         "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. Its "
         "variation shrinks with the square root of their number, so it reflects how many were averaged; only the "
         "variation within a sequence shows how stable norms are.",
         paper="Figure 2, right",
         tab="1: norms",
-        marks="Coefficient of variation: standard deviation over mean, over all positions but the sink’s.",
         charts=(charts.norm_variation(draft.table),),
     )
 

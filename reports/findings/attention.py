@@ -37,16 +37,14 @@ def describe_attention(weights: Sequence[Row], query: int) -> str:
 
 
 def describe_sink_by_layer(sinks: Sequence[Row]) -> str:
-    """Layers and heads with the most attention on the sink (``sink_by_head``)."""
+    """The layer and the head with the most attention on the sink (``sink_by_head``)."""
     rows = drop_nulls(sinks, "sink_weight")
     strongest = max(rows, key=lambda row: row["sink_weight"])
-    finding = f"The largest weight of position 0 is {percent(strongest['sink_weight'])}, in {name_head(strongest)}"
+    finding = f"Position 0 has the largest weight in {name_head(strongest)}: {percent(strongest['sink_weight'])}"
     layers = {row["layer"]: fmean(r["sink_weight"] for r in rows if r["layer"] == row["layer"]) for row in rows}
     if len(layers) > 1:
-        low, high = min(layers, key=layers.__getitem__), max(layers, key=layers.__getitem__)
-        finding += (
-            f"; layer means lie between {percent(layers[low])} (layer {low}) and {percent(layers[high])} (layer {high})"
-        )
+        high = max(layers, key=layers.__getitem__)
+        finding += f"; of the layers, it has most in layer {high}, {percent(layers[high])} on average"
     hidden = len(sinks) - len(rows)
     return f"{finding}. A sliding window hides position 0 from {count(hidden, 'head')}." if hidden else f"{finding}."
 

@@ -44,8 +44,8 @@ def describe_coverage(kappas: Sequence[Row]) -> str:
     middle = f"κ = {number(row['kappa'])}, in the middle of those tried"
     shown = _describe_kappa(row, kappas) if row["serves_best"] else middle
     return join_sentences(
-        f"At {shown}, {_count_covered(row, 'precision')} of {count(row['rows'], 'mean')} (head, N) of Precision and "
-        f"{_count_covered(row, 'recall')} of those of Recall lie within the bounds.",
+        f"At {shown}, of {count(row['rows'], 'mean')} (head, N) {_count_covered(row, 'precision')} lie within bounds "
+        f"for Precision and {_count_covered(row, 'recall')} for Recall.",
         _describe_premise(row),
         _describe_scale_free(kappas),
     )
@@ -84,8 +84,8 @@ def _describe_scale_free(kappas: Sequence[Row]) -> str:
     if row is None:
         return ""
     return (
-        f"The scale-free lower bound lies below {_count_covered(row, 'precision')} of the means of Precision and "
-        f"{_count_covered(row, 'recall')} of those of Recall."
+        f"The scale-free lower bound lies below {_count_covered(row, 'precision')} of the means for Precision and "
+        f"{_count_covered(row, 'recall')} for Recall."
     )
 
 

@@ -10,6 +10,7 @@ from reports.findings.numbers import (
     drop_nulls,
     format_spans,
     join_sentences,
+    join_words,
     name_head,
     name_share,
     number,
@@ -29,25 +30,28 @@ def name_drawn_sequences(row: Row, of_study: int) -> str:
 
 
 def describe_nulls(rows: Sequence[Row], measure: str) -> str:
-    """The N at which the interval of a measure minus that of a null lies on a side of 0 (``separability_by_n``)."""
+    """The N at which a measure differs from that of each null (``separability_by_n``)."""
     of_nulls = {
         name: [row for row in rows if (row["measure"], row["null_model"]) == (measure, null)]
         for null, name in NULLS.items()
     }
     if not any(drop_nulls(rows_of_null, "low") for rows_of_null in of_nulls.values()):
         return f"There are no intervals for {MEASURES[measure]}: these need several sequences."
-    clauses = (f"minus that of {name} {_describe_sides(rows_of_null)}" for name, rows_of_null in of_nulls.items())
-    return f"The 95 % interval of {MEASURES[measure]} {', and '.join(clauses)}."
+    clauses = (_describe_sides(rows_of_null, name) for name, rows_of_null in of_nulls.items())
+    return f"{MEASURES[measure]} is {', and '.join(clauses)} (95 % intervals of differences)."
 
 
-def _describe_sides(rows: Sequence[Row]) -> str:
+def _describe_sides(rows: Sequence[Row], name: str) -> str:
     order = [row["n"] for row in rows]
     sides = {
         "above": [row["n"] for row in drop_nulls(rows, "low") if row["low"] > 0],
         "below": [row["n"] for row in drop_nulls(rows, "high") if row["high"] < 0],
     }
-    places = [f"{side} 0 at N = {format_spans(numbers, order)}" for side, numbers in sides.items() if numbers]
-    return f"lies {' and '.join(places)}" if places else f"holds 0 at all of the {count(len(rows), 'N', 'N')} shown"
+    places = [f"{side} {{}} at N = {format_spans(numbers, order)}" for side, numbers in sides.items() if numbers]
+    return (
+        " and ".join(places).replace("{}", f"that of {name}", 1).replace("{}", "it")
+        or f"at no N different from that of {name}"
+    )
 
 
 def describe_heads(rows: Sequence[Row], null: str) -> str:
@@ -62,8 +66,11 @@ def describe_heads(rows: Sequence[Row], null: str) -> str:
 
 
 def describe_radii(rows: Sequence[Row]) -> str:
-    """The AUC of the heads whose curves are drawn (``separation_curves``)."""
+    """The heads whose curves are drawn, and their AUC in that sequence (``separation_curves``)."""
     by_rank = {row["auc_rank"]: row for row in rows}
-    heads = [f"{number(row['auc'])} in {name_head(row)} ({rank} mean AUC)" for rank, row in by_rank.items()]
-    first = next(iter(by_rank.values()))
-    return f"In sequence {first['sequence']} at N = {first['n']:,}, AUC is {', '.join(heads)}."
+    ranks, heads = join_words([*by_rank]), join_words([name_head(row) for row in by_rank.values()])
+    first, areas = rows[0], join_words([number(row["auc"]) for row in by_rank.values()])
+    return (
+        f"Of all heads, the mean AUC at N = {first['n']:,} is {ranks} in {heads}; in sequence {first['sequence']} "
+        f"alone, which is drawn, it is {areas}."
+    )

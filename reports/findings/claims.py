@@ -1,7 +1,7 @@
 """Findings on the paper's claims, in total and claim by claim; sentences are those of the table ``claims``."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from reports.findings.numbers import Row, count, format_with_interval, number
 
@@ -43,12 +43,15 @@ def _compare_with_twin(rows: Sequence[Row]) -> str:
     return f" ({', '.join(text for beyond, text in phrases.items() if counts[beyond])})"
 
 
-def describe_agreement(rows: Mapping[str, Sequence[Row]]) -> str:
-    """Number of claims on which several studies agree (``claims`` of each)."""
+def describe_agreement(rows: Mapping[str, Sequence[Row]], random: Collection[str] = ()) -> str:
+    """Number of claims with one verdict in several studies, of which some are ``random`` (``claims`` of each)."""
     verdicts_of = [[row["verdict"] for row in of_study] for of_study in rows.values()]
     decided = [same for same in zip(*verdicts_of, strict=True) if set(same) <= {"supported", "not supported"}]
     same = sum(len(set(verdicts)) == 1 for verdicts in decided)
-    return f"Of the {count(len(decided), 'claim')} that are decided in every study, the studies agree on {same}."
+    text = f"Of the {count(len(decided), 'claim')} that are decided in every study, {same} have the same verdict in all"
+    if not random or not same:
+        return f"{text}."
+    return f"{text}; since random weights have it too, these verdicts say nothing about training."
 
 
 def format_threshold(part: Row) -> str:
@@ -63,12 +66,11 @@ def format_interval(row: Row, name: str = "value", *, low: str = "low", high: st
     return format_with_interval(row[name], row[low], row.get(high), sequences=row.get("sequences") or 0)
 
 
-def format_parts(claim: Row) -> str:
-    """Format the measures of a claim, each with its interval, and with its name if there are several."""
-    known = {part["label"]: format_interval(part) for part in claim["parts"] if part["value"] is not None}
-    return "; ".join(f"{label}: {interval}" if len(known) > 1 else interval for label, interval in known.items())
-
-
-def format_thresholds(claim: Row) -> str:
-    """Format what a claim requires of its measures."""
-    return "; ".join(dict.fromkeys(format_threshold(part) for part in claim["parts"]))
+def format_decisive(claim: Row) -> str:
+    """Format the measure on which a verdict rests, the first that has it, and what is required; empty if none has."""
+    known = [part for part in claim["parts"] if part["value"] is not None]
+    part = next((part for part in known if part.get("verdict") == claim["verdict"]), next(iter(known), None))
+    if part is None or claim["verdict"] == "not testable":
+        return ""
+    label = f"{part['label']}: " if part["label"] else ""
+    return f"{label}{format_interval(part)}; {format_threshold(part)}"

@@ -1,8 +1,12 @@
 """Findings on a family of studies: what appears over its members, and what differs between them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 
-from reports.findings.numbers import Row, count, join_sentences, name_head, percent
+from scipy import stats
+
+from geometry.statistics.verdicts import correct_holm
+from reports.findings.numbers import Row, count, format_with_interval, join_sentences, name_head, number, percent
 
 NAMES = {
     "loss": "loss, nats a token",
@@ -44,22 +48,22 @@ def describe_members(rows: Sequence[Row]) -> str:
     missing = [row["value"] for row in rows if not row["landed"]]
     apart = [row["value"] for row in rows if row["landed"] and not row["alike"]]
     return join_sentences(
-        f"{count(len(rows), 'member')}{_name_axis(rows)}.",
+        f"{count(len(rows), 'study', 'studies')}{_name_axis(rows)}.",
         f"Without results: {', '.join(missing)}." if missing else "",
         f"Differences from {', '.join(apart)} are not paired, since the tokens differ." if apart else "",
     )
 
 
 def _name_axis(rows: Sequence[Row]) -> str:
-    """The axis of a family, after its number of members."""
+    """The axis of a family, after its number of studies."""
     axis = rows[0]["axis"] if rows else ""
     return f" by {axis}" if axis else ""
 
 
 def describe_untested(claims: Collection[str]) -> str:
-    """How many claims are left out, since no member can test them; empty if none is."""
+    """How many claims are left out, since no study can test them; empty if none is."""
     verb = "is" if len(claims) == 1 else "are"
-    return f"{count(len(claims), 'claim')} that no member can test {verb} left out." if claims else ""
+    return f"{count(len(claims), 'claim')} that no study can test {verb} left out." if claims else ""
 
 
 def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
@@ -69,7 +73,7 @@ def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
     waiting = len(of_heads) - len(own)
     undecided = f"Of {count(waiting, 'other head' if own else 'head')} it is undecided." if waiting else ""
     if not own:
-        none = f"No head is found to come to exceed the threshold of {name_quantity(quantity)} over these members."
+        none = f"No head is found to come to exceed the threshold of {name_quantity(quantity)} over these studies."
         return join_sentences(none, undecided)
     first = own[0]
     between = f"between {first['last_below']} and {first['first_above']}"
@@ -80,16 +84,93 @@ def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
     return join_sentences(rows_of, undecided)
 
 
-def describe_differences(rows: Sequence[Row]) -> str:
-    """How many quantities of the model differ between the last member and the first (``family_differences``)."""
+LARGEST = 3
+"""Largest number of differences that are told at the top of a page."""
+
+LEVEL = 0.05
+"""Probability that any difference is told if nothing differs (Holm)."""
+
+
+def tell_first(differences: Sequence[Row], trends: Sequence[Row], claims: Sequence[Row]) -> list[str]:
+    """What a page begins with: the largest differences, and the verdicts that differ.
+
+    From ``family_differences``, ``family_of_model`` and ``family_claims``.
+    """
+    values = {(row["study"], row["quantity"]): row for row in trends}
+    apart = find_apart(differences, trends)
+    told = [_describe_difference(row, values) for row in apart[:LARGEST]]
+    tested = sum(row["quantity"] in NAMES and row["difference_low"] is not None for row in differences)
+    if tested:
+        first, last = (_name_study(differences[0][role], trends) for role in ("reference", "study"))
+        told.append(
+            f"Of {count(tested, 'quantity', 'quantities')} of the model, {len(apart)} "
+            f"{'differs' if len(apart) == 1 else 'differ'} between {first} and {last} with an error of 5 % for all "
+            "of them (Holm)."
+        )
+    return [*told, *_describe_verdicts(claims)]
+
+
+def find_apart(differences: Sequence[Row], trends: Sequence[Row]) -> list[Row]:
+    """The named quantities that differ, corrected for their number (Holm); the clearest first."""
+    sequences = {row["study"]: row["sequences"] for row in trends if row["sequences"]}
+    known = [row for row in differences if row["quantity"] in NAMES and row["difference_low"] is not None]
+    statistics = []
+    for row in known:
+        freedom = max(1, min(sequences.get(row[role], 2) for role in ("study", "reference")) - 1)
+        half = (row["difference_high"] - row["difference_low"]) / 2
+        error = half / float(stats.t.ppf(0.975, freedom))
+        statistics.append(
+            (abs(row["difference"]) / error if error else float("inf") * bool(row["difference"]), freedom)
+        )
+    p = correct_holm(2 * float(stats.t.sf(statistic, freedom)) for statistic, freedom in statistics)
+    apart = [(statistic, row) for (statistic, _), row, one in zip(statistics, known, p, strict=True) if one <= LEVEL]
+    return [row for _, row in sorted(apart, key=lambda pair: -pair[0])]
+
+
+def _describe_difference(row: Row, values: dict[tuple[str, str], Row]) -> str:
+    """A quantity of the model in two studies, with the interval of the difference."""
+    before, after = (values[row[role], row["quantity"]] for role in ("reference", "study"))
+    by = format_with_interval(row["difference"], row["difference_low"], row["difference_high"])
+    return (
+        f"{title_quantity(row['quantity'])}: {number(before['value'])} in {before['label']}, "
+        f"{number(after['value'])} in {after['label']} (difference {by})."
+    )
+
+
+def _name_study(study: str, trends: Sequence[Row]) -> str:
+    """A study as the axis names it."""
+    return next((str(row["label"]) for row in trends if row["study"] == study), study)
+
+
+def _describe_verdicts(claims: Sequence[Row]) -> Iterator[str]:
+    """The differing claim that is decided in most studies, and how many others differ (``family_claims``)."""
+    decided = []
+    for _, rows in groupby(claims, key=lambda row: row["claim"]):
+        of_claim = [row for row in rows if row["verdict"] in {"supported", "not supported"}]
+        if len({row["verdict"] for row in of_claim}) > 1:
+            decided.append(of_claim)
+    if not decided:
+        yield "No claim of the paper is supported in one study and not supported in another."
+        return
+    most = max(decided, key=len)
+    yes, no = (
+        [row["label"] for row in most if row["verdict"] == verdict] for verdict in ("supported", "not supported")
+    )
+    others = (
+        f"; {count(len(decided) - 1, 'other claim')} differ{'s' if len(decided) == 2 else ''} too"
+        if decided[1:]
+        else ""
+    )
+    yield f"‘{most[0]['statement']}’ is supported in {', '.join(yes)}, and not in {', '.join(no)}{others}."
+
+
+def describe_differences(rows: Sequence[Row], trends: Sequence[Row]) -> str:
+    """How many quantities of the model differ between the last study and the first (``family_differences``)."""
     known = [row for row in rows if row["difference_low"] is not None]
     if not known:
         return "No quantity has an interval of its difference."
-    apart = [row for row in known if row["difference_low"] > 0 or row["difference_high"] < 0]
-    return (
-        f"The intervals of {len(apart)} of {count(len(known), 'difference')} between {known[0]['study']} and "
-        f"{known[0]['reference']} exclude 0; one in twenty would if nothing differed."
-    )
+    named = find_apart(rows, trends)
+    return f"{len(named)} of the differences shown exclude 0 after Holm’s correction for their number."
 
 
 def describe_overlaps(rows: Sequence[Row]) -> str:

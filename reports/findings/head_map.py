@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from reports.findings.numbers import Row, count, format_with_interval, join_sentences, number, percent
-from reports.findings.taxonomy import describe_other_range
 
 CURVES = {
     "cos_sink": "the cosine of s_N with the sink",
@@ -27,27 +26,25 @@ NO_PATTERN = "none"
 """In place of a pattern, for a head that has none."""
 
 
-def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[Row], thresholds: Sequence[Row]) -> str:
-    """Axes of the map, and how firm the kinds are (``head_map``, its axes, ``measures``, ``taxonomy_thresholds``)."""
+def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[Row]) -> str:
+    """Axes of the map, and how firm the kinds are (``head_map``, its axes, ``measures``)."""
     share = next((row for row in measures if row["measure"] == "plane_share"), None)
-    kept = sum(row["kept"] for row in heads)
-    ranged = thresholds and thresholds[0]["other_least"] is not None
+    moved = sum(not row["kept"] for row in heads)
     return join_sentences(
-        f"Two axes hold {_format_share(share)} of the differences between the curves of {count(len(heads), 'head')}."
+        f"Two axes hold {_format_share(share)} of the differences between the curves of {count(len(heads), 'head')}: "
+        f"{' and '.join(_describe_axis(row) for row in axes if row['share'] > 0)}."
         if share
         else "",
-        f"{' and '.join(_describe_axis(row) for row in axes if row['share'] > 0)}.",
-        f"{kept:,} of {count(len(heads), 'head')} {'keeps' if kept == 1 else 'keep'} the same kind if one threshold is "
-        "halved, doubled or changed by 10 %; the others are hollow.",
-        describe_other_range(thresholds, "After such a change") if ranged else "",
+        f"{moved:,} of {count(len(heads), 'head')} {'changes' if moved == 1 else 'change'} kind if one threshold is "
+        "halved, doubled or changed by 10 %.",
     )
 
 
 def _describe_axis(row: Row) -> str:
     """What an axis mostly is (``head_map_axes``)."""
-    where = {"x": "To the right", "y": "upwards"}[row["axis"]]
+    where = {"x": "to the right", "y": "upwards"}[row["axis"]]
     way = "rises" if row["direction"] > 0 else "falls"
-    return f"{where} {CURVES[row['curve']]} {way} most ({percent(row['share'])} of that axis)"
+    return f"{where} {CURVES[row['curve']]} {way} most"
 
 
 def _format_share(row: Row) -> str:

@@ -91,16 +91,6 @@ def describe_curve(curves: Sequence[Row], metric: str) -> str:
     return f"{NAMES[metric]} {describe_course(points, 'mean')}."
 
 
-def describe_spread(curves: Sequence[Row], metrics: Sequence[str]) -> str:
-    """The N at which heads differ most in some metrics (``curves_by_n``); empty if they are equal in all."""
-    widest = [
-        max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
-        for metric in metrics
-    ]
-    places = [f"in {NAMES[row['metric']]} at N = {row['n']:,}" for row in widest if row["p90"] > row["p10"]]
-    return f"Heads differ most {' and '.join(places)}." if places else ""
-
-
 def describe_fewer_heads(curves: Sequence[Row]) -> str:
     """The N from which fewer heads are behind a curve (``curves_by_n``); empty if there is none."""
     most, least = max(row["heads"] for row in curves), min(row["heads"] for row in curves)
@@ -133,12 +123,10 @@ def describe_elbows(heads: Sequence[Row]) -> str:
     if not elbows:
         return f"No head has an elbow: {_explain_no_elbow(heads)}."
     small = sum(n <= 4 for n in elbows)
-    return join_sentences(
+    none = f" {count(len(without), 'head')} {'has' if len(without) == 1 else 'have'} none." if without else ""
+    return (
         f"Of {count(len(elbows), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
-        f"the median is N = {number(median(elbows))}, the largest N = {max(elbows):,}.",
-        f"{count(len(without), 'head')} {'has' if len(without) == 1 else 'have'} none: {_explain_no_elbow(without)}."
-        if without
-        else "",
+        f"the median is N = {number(median(elbows))}.{none}"
     )
 
 

@@ -38,8 +38,7 @@ def describe_kinds(heads: Sequence[Row]) -> str:
     return join_sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(counts)}.",
         _describe_others([row for row in heads if row["label"] == OTHER]),
-        f"On average {agreement} of the sequences, each by itself, give a head its label, and in {none} of all "
-        "sequences and heads no rule is met; a head has the kind that more than half of the sequences give it.",
+        f"On average {agreement} of the sequences give a head its label; {none} of sequences and heads meet no rule.",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number, percent
 
 
 def describe_value_norm(norms: Sequence[Row]) -> str:
@@ -21,21 +21,18 @@ def describe_value_norm(norms: Sequence[Row]) -> str:
 
 def describe_norm_variation(heads: Sequence[Row]) -> str:
     """Both coefficients of variation (``norm_variation_by_head``)."""
-    of_mean, within, expected = (
-        [row[column] for row in drop_nulls(heads, column)]
-        for column in ("cv_of_mean_norm", "cv_within_sequence", "cv_of_expected_norm")
+    within, expected = (
+        [row[column] for row in drop_nulls(heads, column)] for column in ("cv_within_sequence", "cv_of_expected_norm")
     )
-    if not of_mean or not within:
+    if not within:
         return "No KV head has two positions after the sink, so their norms have no variation."
-    sequences = max(row["sequences"] for row in heads)
-    return join_sentences(
-        f"Over positions, the coefficient of variation of {count(len(within), 'KV head')} is {_format_range(within)} "
-        f"within one sequence, and {_format_range(of_mean)} for the mean norm of {count(sequences, 'sequence')}.",
-        f"Extrapolated to infinitely many sequences it is {_format_range(expected)}, {number(median(expected))} in the "
-        "median KV head."
+    some = f"In the median of {count(len(within), 'KV head')}"
+    beyond = (
+        f"; extrapolated to infinitely many sequences, their mean varies by {percent(median(expected))}"
         if expected
-        else "",
+        else ""
     )
+    return f"{some}, norms vary over positions by {percent(median(within))} in one sequence{beyond}."
 
 
 def _format_range(values: Sequence[float]) -> str:

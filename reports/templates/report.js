@@ -109,6 +109,7 @@ async function draw(chart) {
     if (kept.length) await drawn.view.runAsync();
     if (chart.key === EXPLORER) await follow(drawn.view, chart, !before);
     if (chart.key === MAP) link(drawn.view);
+    if (chart.key === EXPLORER || chart.key === MAP) focusable(chart.key);
   } catch (error) {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     place.classList.add("failed");
@@ -251,6 +252,26 @@ async function choose(layer, head) {
   await view.signal("chosen_layer", layer).signal("chosen_head", head).runAsync();
 }
 window.chooseHead = choose; // for the text reader
+
+// Maps of heads are reached with the Tab key, and the arrow keys move the choice over layers and heads.
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+function focusable(key) {
+  const map = placeOf({ key }).querySelector("svg");
+  map.tabIndex = 0;
+  map.ariaLabel = "Map of heads: the arrow keys choose a head";
+  map.addEventListener("keydown", (event) => {
+    const step = STEPS[event.key];
+    if (!step || !window.chosenHead) return;
+    event.preventDefault();
+    const heads = placed();
+    const [layer, head] = window.chosenHead.map((index, axis) => index + step[axis]);
+    if (heads.has(`${layer}/${head}`)) choose(layer, head);
+  });
+}
+const placed = () => {
+  const { data, datasets } = charts.find((chart) => chart.key === EXPLORER).spec;
+  return new Set(JSON.parse(data.values ?? datasets[data.name]).map((row) => `${row.layer}/${row.head}`));
+};
 function mark() {
   const [layer, head] = window.chosenHead ?? [];
   embedded.get(MAP)?.view.signal("chosen_layer", layer ?? -1).signal("chosen_head", head ?? -1).runAsync();

@@ -35,6 +35,7 @@ SELECT
     delta_loss_high AS high,
     kl,
     label,
+    nearest,
     measured.* EXCLUDE (layer, head, kv_head)
 FROM head_ablation
 SEMI JOIN chosen USING (kind)

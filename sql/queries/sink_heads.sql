@@ -8,7 +8,7 @@ WITH sinks AS (
     WHERE study = $study AND query = $query
     GROUP BY layer, kv_head
 )
-SELECT layer, head, label, recall, rho_0
+SELECT layer, head, label, nearest, recall, rho_0
 FROM heads
 LEFT JOIN (FROM head_taxonomy WHERE query = $query) AS labelled USING (study, layer, head)
 LEFT JOIN (FROM selection_means WHERE query = $query AND n = $n) AS at_n USING (study, layer, head)

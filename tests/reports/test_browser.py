@@ -133,10 +133,10 @@ def test_the_contents_stand_beside_the_text_and_follow_it(unfolded: Browser) -> 
 def test_the_keyboard_reaches_figures_through_the_contents(unfolded: Browser) -> None:
     unfolded.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
     unfolded.press("\ue004")
-    assert unfolded.run("return document.activeElement.hash") == "#kinds-by-layer"
+    assert unfolded.run("return document.activeElement.hash") == "#head-map"
     unfolded.press("\ue007")
-    unfolded.wait("return location.hash == '#kinds-by-layer'")
-    unfolded.wait("return Math.abs(document.getElementById('kinds-by-layer').getBoundingClientRect().top) < 40")
+    unfolded.wait("return location.hash == '#head-map'")
+    unfolded.wait("return Math.abs(document.getElementById('head-map').getBoundingClientRect().top) < 40")
 
 
 @pytest.mark.slow
@@ -242,16 +242,16 @@ def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, repor
     browser.open(report.path)
     browser.wait(READY, 60)
     seen = "return [...document.querySelectorAll('#kinds [role=tabpanel]')].map(panel => panel.checkVisibility())"
-    assert browser.run(seen) == [True, False, False, False]
-    browser.run("document.querySelectorAll('#kinds [role=tab]')[1].click()")
-    assert browser.run(seen) == [False, True, False, False]
+    assert browser.run(seen) == [True, False, False, False, False]
+    browser.run("document.querySelectorAll('#kinds [role=tab]')[2].click()")
+    assert browser.run(seen) == [False, False, True, False, False]
     browser.wait("return document.querySelector('#chart-kinds-curves-1 svg.marks')")
     browser.run("document.querySelector('#kinds [aria-selected=true]').focus()")
     browser.press("\ue014")
-    assert browser.run(seen) == [False, False, True, False]
+    assert browser.run(seen) == [False, False, False, True, False]
     assert browser.run("return document.activeElement.id") == "tab-kinds-patterns"
     browser.run("location.hash = '#kinds-by-layer'")
-    browser.wait(f"{seen}[0]")
+    browser.wait(f"{seen}[1]")
     browser.run("location.hash = '#separation-curves'")
     browser.wait("return document.getElementById('separation-curves').checkVisibility()")
     browser.wait("return document.querySelector('#chart-separation-curves svg.marks')")

@@ -61,15 +61,14 @@ def test_changed_bounds_change_the_charts_over_kappa(
 
 def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
     """Six significant digits of every number of the table."""
-    table = curves(small, SMALL)
-    shown_rows = drawn(separation_charts.precision_recall(table, marked_n=4))
-    expected = [row for row in table.to_pylist() if row["metric"] in {"precision", "recall"}]
+    table = of_query(small, SMALL, "attention_over_heads")
+    shown_rows = drawn(attention_charts.attention(table, table.slice(0, 0), query=SMALL.query, fit=None))
+    expected = table.to_pylist()
     assert len(shown_rows) == len(expected)
     for shown, row in zip(shown_rows, expected, strict=True):
         assert {name: shown[name] for name in row} == {
             name: pytest.approx(value, rel=1e-5) if isinstance(value, float) else value for name, value in row.items()
         }
-        assert shown[row["metric"]] == shown["mean"]
 
 
 def test_maps_hold_every_head_that_has_a_value(three: duckdb.DuckDBPyConnection) -> None:
@@ -173,7 +172,7 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
 
 
 def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection) -> None:
-    spec = separation_charts.precision_recall(curves(small, SMALL), marked_n=1).to_dict()
+    spec = separation_charts.elbows(of_query(small, SMALL, "elbow_by_head")).to_dict()
     axes = [part["x"]["axis"] for part in parts(spec) if "axis" in part.get("x", {})]
     assert axes
     assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}

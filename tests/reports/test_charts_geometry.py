@@ -35,8 +35,7 @@ def shown(figures_of_three: dict[str, tuple[Build, Figure]]) -> dict[str, Figure
 
 @pytest.fixture(scope="module")
 def toy() -> Figure:
-    (figure,) = example.build_section().figures
-    return figure
+    return example.build_example()
 
 
 def specs(*found: Figure) -> list[dict[str, Any]]:

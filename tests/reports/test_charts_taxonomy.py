@@ -74,10 +74,11 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
         for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
     ]
     segments = {(row["layer"], row["label"]): row for row in labels.stack_shares(rows, "layer")}
-    assert [segments[0, label]["low"] for label in findings.LABELS] == pytest.approx([0, 0.5, 0.54, 0.9])
-    assert [segments[0, label]["high"] for label in findings.LABELS] == pytest.approx([0.5, 0.54, 0.9, 1])
-    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", ""]
-    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", ""]
+    assert {label for _, label in segments} == {*findings.KINDS}, "what meets no rule is the room that is left"
+    assert [segments[0, kind]["low"] for kind in findings.KINDS] == pytest.approx([0, 0.5, 0.54])
+    assert [segments[0, kind]["high"] for kind in findings.KINDS] == pytest.approx([0.5, 0.54, 0.9])
+    assert [segments[0, kind]["letter"] for kind in findings.KINDS] == ["T", "", "R"]
+    assert [segments[1, kind]["letter"] for kind in findings.KINDS] == ["", "M", ""]
     assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
     many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
     assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
@@ -113,7 +114,13 @@ def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection
         for layer in layers
         if "filled" in layer.get("mark", {})
     }
-    assert filled == {"datum.label == 'Other'": False, "datum.label != 'Other'": True}
+    assert filled == {"!datum.met": False, "datum.met": True}
+    near = [(row["near"], row["met"]) for row in drawn(charts["kinds-by-layer-2"])]
+    nearest = [row["nearest"] for row in of_query(three, STUDY, "taxonomy_of_heads").to_pylist()]
+    assert near == [
+        (close or label, False) if label == findings.OTHER else (label, True)
+        for label, close in zip(labelled, nearest, strict=True)
+    ]
 
 
 def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
@@ -121,13 +128,11 @@ def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection,
     shown = drawn(charts["kinds-by-layer-1"])
     found = {(row["layer"], row["label"]): row for row in shown}
     assert len(found) == len(shown)
-    assert {key: row["heads"] for key, row in found.items()} == Counter((row["layer"], row["label"]) for row in heads)
-    assert len({label for _, label in found}) > 1
-    for (_, label), row in found.items():
+    counted = Counter((row["layer"], row["label"]) for row in heads if row["label"] != findings.OTHER)
+    assert {key: row["heads"] for key, row in found.items()} == counted
+    for row in found.values():
         assert row["share"] == pytest.approx(row["high"] - row["low"], abs=1e-5)
         assert row["share"] == pytest.approx(row["heads"] / STUDY.heads, abs=1e-5)
-        if label == findings.OTHER:
-            assert row["high"] == pytest.approx(1)
 
 
 def test_cells_without_room_for_letters_have_shapes(three: duckdb.DuckDBPyConnection) -> None:

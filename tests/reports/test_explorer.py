@@ -91,24 +91,24 @@ def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
 def test_what_no_head_has_is_no_choice() -> None:
     heads, curves = made()
     assert param(plain(), "quantity")["bind"]["options"] == [
-        *("precision_at_n", "recall_at_n", "label", "elbow_n", "rho_0")
+        *("recall_at_n", "precision_at_n", "label", "elbow_n", "rho_0")
     ]
     hidden = [row | {"rho_0": None} for row in heads]
     spec = explorer(hidden, curves, n=7)
-    assert param(spec, "quantity")["bind"]["options"] == ["precision_at_n", "recall_at_n", "label", "elbow_n"]
+    assert param(spec, "quantity")["bind"]["options"] == ["recall_at_n", "precision_at_n", "label", "elbow_n"]
     assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
     unlabelled = [row | {"label": None, "margin": None, "nearest": None, "agreement": None} for row in heads]
     assert "label" not in param(explorer(unlabelled, curves), "quantity")["bind"]["options"]
     assert list_quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
 
 
-def test_the_map_begins_with_attention_on_the_sink() -> None:
+def test_the_map_begins_with_separation() -> None:
     heads, curves = made()
     seen = [row | {"sink_weight": 0.1 * row["head"], "auc": 0.7} for row in heads]
     quantity = param(explorer(seen, curves), "quantity")
-    assert quantity["value"] == quantity["bind"]["options"][0] == "sink_weight"
-    assert "auc_at_n" in quantity["bind"]["options"]
-    assert param(plain(), "quantity")["value"] == "precision_at_n"
+    assert quantity["value"] == quantity["bind"]["options"][0] == "auc_at_n"
+    assert "sink_weight" in quantity["bind"]["options"]
+    assert param(plain(), "quantity")["value"] == "recall_at_n"
 
 
 def test_it_begins_with_the_clearest_head() -> None:
@@ -117,6 +117,28 @@ def test_it_begins_with_the_clearest_head() -> None:
     heads[4] |= {"margin": 0.9}
     assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
     assert "layer 1, head 1" in findings.describe_explorer(heads, 4)
+
+
+def test_a_head_that_looks_at_the_text_is_shown_before_one_that_rests_on_the_sink() -> None:
+    heads = made()[0]
+    heads[1] |= {"patterns": "sink", "sink_weight": 1.0, "margin": 9.0}
+    heads[2] |= {"patterns": "induction, sink", "sink_weight": 0.9, "margin": 8.0}
+    heads[3] |= {"patterns": "induction", "sink_weight": 0.2, "label": "Other"}
+    heads[4] |= {"patterns": "previous", "sink_weight": 0.0}
+    assert findings.choose_first(heads) is heads[3]
+    assert findings.choose_first(heads[:3]) is heads[2]
+    assert findings.choose_first([*heads[:2], heads[4]]) is heads[4]
+    assert findings.choose_first(heads[:2]) is heads[1]
+    assert "layer 1, head 0 is shown first: of those labelled induction" in findings.describe_explorer(heads, 4)
+
+
+def test_signed_quantities_diverge_from_0_and_others_do_not() -> None:
+    heads, curves = made()
+    heads[0] |= {"rho_0": -0.4}
+    text = json.dumps(explorer(heads, curves))
+    assert text.count('"range": "diverging"') == 1
+    assert "'rho_0': 0.4" in text
+    assert text.count('"range": "heatmap"') == 1
 
 
 def test_both_inputs_and_a_click_choose() -> None:
@@ -138,7 +160,6 @@ def test_blank_cells_are_counted_and_explained() -> None:
     )
     assert "1 head without a Recall at N = 4" in told
     assert "1 head without an elbow." in told
-    assert "1 head meets no rule and is shown as Other, with the nearest kind." in told
     assert "Blank" not in findings.describe_explorer(made()[0], 4)
 
 

@@ -23,7 +23,7 @@ from tests.reports.conftest import SMALL
 @pytest.fixture(scope="module")
 def some(small: duckdb.DuckDBPyConnection) -> tuple[Section, ...]:
     """Sections with a chart alone, charts side by side, tables alone, and the explorer."""
-    wanted = {"explore", "claims", "sink", "heads"}
+    wanted = {"explore", "claims", "sink", "separation"}
     return tuple(part for part in sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
 
 

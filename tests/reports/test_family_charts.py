@@ -49,5 +49,5 @@ def test_lines_and_points_beside_chance_differ_by_more_than_colour(*, ordered: b
 
 def test_claims_that_no_member_can_test_are_counted() -> None:
     assert describe_untested(set()) == ""
-    assert describe_untested({"a"}) == "1 claim that no member can test is left out."
-    assert describe_untested({"a", "b"}) == "2 claims that no member can test are left out."
+    assert describe_untested({"a"}) == "1 claim that no study can test is left out."
+    assert describe_untested({"a", "b"}) == "2 claims that no study can test are left out."

@@ -67,10 +67,6 @@ DRAWN = {
     ],
     "context-elbows": ["elbows_model SET elbow_n = 6 WHERE query = 5"],
     "context-kinds": [OTHER_KIND],
-    "precision-recall": [
-        f"selection_means SET recall = 0.001 WHERE n = 1 AND {HEAD}",
-        f"attention_rows SET n_keys = 12 WHERE {ONE}",
-    ],
     "elbows": [f"elbows SET elbow_n = 19 WHERE {HEAD}"],
     "precision-map": [f"selection_means SET precision = 0.001 WHERE n = 4 AND {HEAD}"],
     "recall-map": [f"selection_means SET recall = 0.001 WHERE n = 4 AND {HEAD}"],

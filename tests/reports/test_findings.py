@@ -123,12 +123,12 @@ def test_auc_is_beside_a_null_where_its_interval_is() -> None:
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
     assert chance_findings.describe_nulls([*random, *shuffled], "auc") == (
-        "The 95 % interval of AUC minus that of random selections lies above 0 at N = 1 to 8, and minus that of "
-        "shuffled value states lies above 0 at N = 2 and below 0 at N = 8."
+        "AUC is above that of random selections at N = 1 to 8, and above that of shuffled value states at N = 2 and "
+        "below it at N = 8 (95 % intervals of differences)."
     )
     same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
     assert chance_findings.describe_nulls(same, "auc").startswith(
-        "The 95 % interval of AUC minus that of random selections holds 0 at all of the 2 N shown, and"
+        "AUC is at no N different from that of random selections"
     )
     unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
     assert "no intervals for AUC" in chance_findings.describe_nulls(unknown, "auc")
@@ -199,8 +199,7 @@ def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
 def test_elbows_count_those_without_one() -> None:
     heads = [elbow("ok", elbow_n=n) for n in (3, 4, 9)] + [elbow("no_bend"), elbow("no_decline")]
     text = separation_findings.describe_elbows(heads)
-    assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4, the largest N = 9.")
-    assert "2 heads have none: in 1 head the harmonic mean of Precision and Recall falls" in text
+    assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4. 2 heads have none.")
     assert "the only N" not in text
 
 
@@ -218,8 +217,6 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
     straight = "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards"
     assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: {trivial}."
     assert separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: {falling}."
-    some = separation_findings.describe_elbows([elbow("ok", elbow_n=3), *[elbow("no_bend")] * 2])
-    assert some.endswith(f"2 heads have none: {straight}.")
     text = separation_findings.describe_elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
     assert text.startswith("No head has an elbow: ")
     for told in (falling, trivial, straight, "there is no N"):
@@ -320,8 +317,9 @@ def test_studies_agree_on_what_is_decided_in_each() -> None:
     verdicts = {"a": ("supported", "supported", "undecided"), "b": ("supported", "not supported", "supported")}
     rows = {study: [claim(str(at), verdict) for at, verdict in enumerate(own)] for study, own in verdicts.items()}
     assert claims_findings.describe_agreement(rows) == (
-        "Of the 2 claims that are decided in every study, the studies agree on 1."
+        "Of the 2 claims that are decided in every study, 1 have the same verdict in all."
     )
+    assert claims_findings.describe_agreement(rows, {"b"}).endswith("these verdicts say nothing about training.")
 
 
 def test_every_claim_has_two_clauses_of_its_own() -> None:
@@ -335,21 +333,27 @@ def test_listings_have_a_cell_for_every_heading() -> None:
     for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
-        assert [row[1:] for row in shown.rows] == [
-            (verdict, *twin, "So it is of fits.")
+        assert [row[1:-1] for row in shown.rows] == [
+            (verdict, *twin)
             for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
         ]
+        assert [said or cells[-1] for said, cells in zip(shown.folded, shown.rows, strict=True)] == [
+            "So it is of fits."
+        ] * len(rows)
         assert {len(row) for row in shown.rows} == {len(shown.headings)}
         assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
 
 
-def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:
-    one = claim("a", "supported")["parts"][0]
-    parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"label": "L", "value": None}]
-    assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6)"
-    parts.append(one | {"label": "K", "value": 0.7, "low": None})
-    assert claims_findings.format_parts({"parts": parts}) == "M: 0.5 (0.4 to 0.6); K: 0.7"
-    assert claims_findings.format_thresholds({"parts": parts}) == "at most 0.2; at least 0.1"
+def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
+    """Of several measures the first with the verdict, with what it must exceed; the whole sentence is folded."""
+    one = claim("a", "not supported")["parts"][0]
+    parts = [one | {"verdict": "supported"}, one | {"verdict": "not supported", "label": "L", "value": 0.7}]
+    row = claim("a", "not supported") | {"parts": parts}
+    assert claims_findings.format_decisive(row) == f"L: 0.7 (0.4 to 0.6); {claims_findings.format_threshold(one)}"
+    assert claims_findings.format_decisive(row | {"parts": [one | {"value": None}]}) == ""
+    assert claims_findings.format_decisive(row | {"verdict": "not testable"}) == ""
+    shown = listings.tabulate_claims([row], {"a": "elbows"})
+    assert shown.folded == (row["sentence"],)
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
@@ -522,10 +526,10 @@ def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
     assert "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences." in text
     few = bounds_findings.describe_coverage([covered(0.5, best=True, precision_coverage=2 / 9, recall_coverage=0.0)])
-    assert "At κ = 0.5, 2 of 9 means (head, N) of Precision and none of those of Recall lie within" in few
+    assert "At κ = 0.5, of 9 means (head, N) 2 lie within bounds for Precision and none for Recall." in few
     assert "Of the 3 means for which the theorems’ premise Δ > 0 holds in most sequences, all lie inside" in few
     many = bounds_findings.describe_coverage([covered(0.5, best=True, rows=9000)])
-    assert "50\u00a0% of 9,000 means (head, N) of Precision and 50\u00a0% of those of Recall lie within" in many
+    assert "of 9,000 means (head, N) 50\u00a0% lie within bounds for Precision and 50\u00a0% for Recall." in many
 
 
 def judged(column: str, share: float | None) -> Row:
@@ -611,10 +615,6 @@ def test_one_head_has_neither_a_range_nor_a_spread() -> None:
     assert "error of the exponential is 0.25 in 1 KV head" in values_findings.describe_similarity_errors(
         [{"mae": 0.25, "preferred": "exponential", "status": "ok"}]
     )
-    curve = [{"metric": "recall", "n": n, "p10": 0.5 / n, "p90": 0.5 / n} for n in (1, 2)]
-    assert not separation_findings.describe_spread(curve, ["recall"])
-    curve[1]["p90"] = 0.75
-    assert separation_findings.describe_spread(curve, ["recall"]) == "Heads differ most in Recall at N = 2."
 
 
 def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
@@ -655,6 +655,6 @@ def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
         for cv in (0.0, 0.01, 0.05)
     ]
     text = values_findings.describe_norm_variation(heads)
-    assert text.endswith("Extrapolated to infinitely many sequences it is 0 to 0.05, 0.01 in the median KV head.")
+    assert text.replace("\u00a0", " ").endswith("extrapolated to infinitely many sequences, their mean varies by 1 %.")
     unknown = [row | {"cv_of_expected_norm": None} for row in heads]
-    assert "Extrapolated" not in values_findings.describe_norm_variation(unknown)
+    assert "extrapolated" not in values_findings.describe_norm_variation(unknown)

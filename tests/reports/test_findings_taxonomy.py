@@ -92,8 +92,8 @@ def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
     assert text.startswith(
         "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
     )
-    assert "On average 81.2\u00a0% of the sequences, each by itself, give a head its label" in text
-    assert "in 37.5\u00a0% of all sequences and heads no rule is met" in text
+    assert "On average 81.2\u00a0% of the sequences give a head its label" in text
+    assert "37.5\u00a0% of sequences and heads meet no rule" in text
     assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
     single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
     assert "2 heads meet no rule. In 2 of them one key that is neither the sink nor the last token" in single

@@ -80,9 +80,9 @@ def offered(heads: list[dict[str, Any]]) -> list[str]:
 
 
 def test_only_what_was_measured_colours_the_points() -> None:
-    assert offered(rows()) == ["label", "pattern", "layer"]
-    assert offered(rows(delta_loss=0.5)) == ["label", "pattern", "layer", "delta_loss"]
-    assert offered(rows(patterns=None)) == ["label", "layer"]
+    assert offered(rows()) == ["near", "pattern", "layer"]
+    assert offered(rows(delta_loss=0.5)) == ["near", "pattern", "layer", "delta_loss"]
+    assert offered(rows(patterns=None)) == ["near", "layer"]
     values = next(iter(draw(rows())["datasets"].values()))
     assert [row["pattern"] for row in values] == ["previous", "none", "sink", "sink", "none"]
     assert values[0]["patterns"] == "previous, local"
@@ -90,19 +90,16 @@ def test_only_what_was_measured_colours_the_points() -> None:
 
 def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> None:
     share = {"measure": "plane_share", "value": 0.7, "value_low": 0.65, "value_high": 0.75}
-    ranges = [{"threshold": "last_high", "other_least": 0.2, "other_most": 0.9}]
-    told = describe_map(rows(), AXES, [share], ranges)
+    told = describe_map(rows(), AXES, [share])
     assert told.replace("\xa0", " ") == (
-        "Two axes hold 70 % (65 to 75 %) of the differences between the curves of 5 heads. To the right the cosine "
-        "of s_N with the sink falls most (62.5 % of that axis) and upwards Recall rises most (50 % of that axis). 3 of "
-        "5 heads keep the same kind if one threshold is halved, doubled or changed by 10 %; the others are hollow. "
-        "After such a change, between 20 % and 90 % (last_high) of all "
-        "sequences and heads meet no rule."
+        "Two axes hold 70 % (65 to 75 %) of the differences between the curves of 5 heads: to the right the cosine "
+        "of s_N with the sink falls most and upwards Recall rises most. 2 of 5 heads change kind if one threshold is "
+        "halved, doubled or changed by 10 %."
     )
-    assert describe_map(rows(), AXES, [share | {"value_low": None, "value_high": None}], []).startswith(
+    assert describe_map(rows(), AXES, [share | {"value_low": None, "value_high": None}]).startswith(
         "Two axes hold 70\xa0% of"
     )
-    assert describe_map(rows(), AXES, [], []).startswith("To the right")
+    assert describe_map(rows(), AXES, []).startswith("2 of 5 heads")
 
 
 def test_a_label_is_told_with_its_share_in_percent_and_where_it_has_it() -> None:
@@ -139,7 +136,7 @@ def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> Non
 def test_a_study_whose_heads_do_not_differ_says_so() -> None:
     study = DEGENERATE["least"]
     with warehouse(study) as one:
-        _, figure = explorer.build_section(find_source(one, study.study, map_n=4)).figures
+        figure = explorer.build_map(find_source(one, study.study, map_n=4))
     assert figure.empty
     assert "do not differ" in figure.finding
 

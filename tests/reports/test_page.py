@@ -14,6 +14,7 @@ from dagster_project.analysis.claims.judging import CLAIMS
 from reports import browser
 from reports.browser import bundle, pack
 from reports.figures import bounds, find_source, recovery, sections, separation
+from reports.findings.claims import format_decisive
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
 from reports.rendering import iterate_figures
@@ -38,32 +39,23 @@ from tests.reports.verdicts import normalise
 
 FIGURES = {
     "sink-by-layer": 2,
-    "example": 3,
+    "explorer": 1,
     "precision-by-n": 1,
     "recall-by-n": 1,
     "chance-by-n": 2,
     "separation-curves": 1,
-    "contexts-none": 0,
-    "explorer": 1,
-    "head-map": 1,
-    "precision-recall": 1,
     "elbows": 1,
     "precision-map": 1,
     "recall-map": 1,
     "chance-heads": 2,
+    "contexts-none": 0,
+    "example": 3,
+    "head-map": 1,
     "kinds-by-layer": 2,
     "kinds-curves": 2,
     "kinds-patterns": 6,
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
-    "diagnostics": 4,
-    "contributions": 2,
-    "spheres": 2,
-    "effective-dimension": 1,
-    "distance-rest": 1,
-    "convergence-uniform": 1,
-    "distinguishable-share": 1,
-    "temperature": 2,
     "loss-by-head": 4,
     "loss-and-geometry": 7,
     "loss-by-keys": 2,
@@ -77,6 +69,14 @@ FIGURES = {
     "weight-variants": 1,
     "claims-table": 0,
     "claims-untested": 0,
+    "diagnostics": 4,
+    "contributions": 2,
+    "spheres": 2,
+    "effective-dimension": 1,
+    "distance-rest": 1,
+    "convergence-uniform": 1,
+    "distinguishable-share": 1,
+    "temperature": 2,
     "precision-bounds": 1,
     "recall-bounds": 1,
     "f-r-max-bounds": 1,
@@ -111,11 +111,13 @@ ALWAYS_EMPTY = {"contexts-none", "coverage", "width"}
 """Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
 
 IN_APPENDIX = {
+    *("diagnostics", "contributions", "spheres", "effective-dimension"),
+    *("distance-rest", "convergence-uniform", "distinguishable-share", "temperature"),
     *("precision-bounds", "recall-bounds", "f-r-max-bounds", "f-r-min-bounds"),
     *("margins", "regimes", "parameter-effects"),
     *("monte-carlo", "printed-gaps", "scale-free-gaps", "correlated-gaps", "failures"),
 }
-"""Figures in folded sections of the appendix, which the contents do not list."""
+"""Figures in folded sections, which the contents list without them."""
 
 OPTIONAL = {
     *("distance-rest", "convergence-uniform", "distinguishable-share", "temperature"),
@@ -230,8 +232,12 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
     for row in rows:
         key = "claims-untested" if row["verdict"] == "not testable" else "claims-table"
         shown = page.text("figure", id=key).split("Notes, table")[0]
-        assert normalise(f"{row['source']}: {row['statement']} {SHOWN[row['verdict']]} {row['sentence']}") in shown
-        assert page.text("main").count(normalise(row["sentence"])) == 2  # in the open, and below
+        measured = format_decisive(row).replace(" = ", "\u00a0=\u00a0")
+        assert (
+            normalise(f"{row['source']}: {row['statement']} {SHOWN[row['verdict']]} {measured} {row['sentence']}")
+            in shown
+        )
+        assert page.text("main").count(normalise(row["sentence"])) == 2  # in its row, and below
     sources = {f"{row['source']}:" for row in rows}
     links = [attributes["href"] for attributes, text in page.find("a") if text in sources]
     assert len(links) == len(rows)
@@ -267,7 +273,9 @@ def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
     links = [attributes["href"].removeprefix("#") for tag, attributes, _ in page.elements[start:end] if tag == "a"]
     sections = [attributes["id"] for attributes, _ in page.find("section")]
     assert [link for link in links if link in sections] == sections
-    alone = {"example", "sink-by-layer", "sink-effect", *ALWAYS_EMPTY, *IN_APPENDIX}
+    parts = {attributes["id"] for attributes, _ in page.find("details", **{"class": "part"})}
+    assert {"geometry", "limits", "bounds"} <= parts & set(links)
+    alone = {"explorer", "sink-by-layer", "sink-effect", *ALWAYS_EMPTY, *IN_APPENDIX}
     assert set(FIGURES) - set(links) == alone
     assert len(links) == len(set(links))
 
@@ -450,7 +458,7 @@ EMPTY = {
         *CURVES,
         *("chance-by-n", "chance-heads", "separation-curves"),
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
-        *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
+        *("elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
         *("explorer", "head-map", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics", "parameter-effects"),
         "kinds-patterns",
     },
@@ -595,8 +603,8 @@ def test_a_long_table_tells_once_what_all_its_rows_have(
 def test_the_model_is_compared_with_what_there_is() -> None:
     with warehouse(TWIN, TRAINED) as connection:
         alone, beside = (
-            separation.build_separation(find_source(connection, study.study, map_n=4)).lead for study in (TWIN, TRAINED)
+            separation.build_section(find_source(connection, study.study, map_n=4)).lead for study in (TWIN, TRAINED)
         )
     assert "keys at random" in alone
     assert "random weights" not in alone
-    assert beside == alone.removesuffix(".") + ", and with random weights."
+    assert beside.endswith("shuffled value states and random weights.")

@@ -748,7 +748,9 @@ def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyC
     of_head = {(row["layer"], row["head"]): row["value"] for row in ranks}
     assert {(row["layer"], row["head"]): row["auc"] for row in rows if row["auc"] is not None} == of_head != {}
     points = ask(three, "sink_heads", study="three", query=23, n=16).rows()
-    assert points == [{name: row[name] for name in ("layer", "head", "label", "recall", "rho_0")} for row in rows]
+    assert points == [
+        {name: row[name] for name in ("layer", "head", "label", "nearest", "recall", "rho_0")} for row in rows
+    ]
 
 
 BOUNDS_OF_HEAD = """

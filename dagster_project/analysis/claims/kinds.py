@@ -45,7 +45,7 @@ MEASURES = {
     ),
     "retriever_early": Measure(
         "share of Retrievers in the first third of the layers minus that in the last",
-        "Retrievers, first less last third",
+        "Retrievers, first minus last third",
         DIFFERENCE,
     ),
     "reset_first_quarter": Measure(
@@ -60,12 +60,12 @@ MEASURES = {
     ),
     "reset_early": Measure(
         "share of Reset heads in the first half of the layers minus that in the last",
-        "Reset heads, first less last half",
+        "Reset heads, first minus last half",
         DIFFERENCE,
     ),
     "mixer_late": Measure(
         "share of Mixers in the last third of the layers minus that in the first",
-        "Mixers, last less first third",
+        "Mixers, last minus first third",
         DIFFERENCE,
     ),
 }

@@ -34,11 +34,11 @@ MEASURES = {
     for name, measure in {
         **{f"{quantity}_{part}": Measure(f"{meaning} in the {where}", where, SHARE) for part, where in PARTS.items()},
         f"{quantity}_over_depth": Measure(
-            f"{meaning} in the last half of the layers minus that in the first", "last less first half", DIFFERENCE
+            f"{meaning} in the last half of the layers minus that in the first", "last minus first half", DIFFERENCE
         ),
         f"{quantity}_over_kinds": Measure(
             f"{meaning} in layers of full attention minus that in layers of local attention",
-            "full less local attention",
+            "full minus local attention",
             DIFFERENCE,
         ),
     }.items()

@@ -19,7 +19,7 @@ QUANTITIES = {
 MEASURES = {
     f"{name}_by_label": Measure(
         f"{what}: mean over the heads with a label of head_labels, minus that over all other heads",
-        f"{what}, less elsewhere",
+        f"{what}, minus elsewhere",
         domain,
     )
     for name, (what, domain) in QUANTITIES.items()

@@ -221,7 +221,7 @@ def test_only_alternatives_are_told_apart_by_kappa() -> None:
     for name, measure, label in (
         ("upper_tight", "upper_distance[0.5]", "κ = 0.5"),
         ("upper_tight", "upper_distance", "distance"),
-        ("resets_look_at_sink", "reset_by_label[sink]", "share of Reset heads, less elsewhere"),
+        ("resets_look_at_sink", "reset_by_label[sink]", "share of Reset heads, minus elsewhere"),
     ):
         part = Part(measure, ">")
         assert name_part(claims[name], part, find_measure(measure)) == label
