@@ -221,7 +221,7 @@ def test_the_page_of_a_family_shows_its_numbers(lacking: duckdb.DuckDBPyConnecti
         write_family(lacking, "other", tmp_path / "other.html", home="", reports={})
     page = Page(path)
     text = " ".join(path.read_text(encoding="utf-8").split())
-    assert "9 members by revision" in text
+    assert "9 studies by revision" in text
     assert "Without results: 2." in text
     assert '<a href="../reports/steps-1.html">1</a>' in text
     onsets = next(shown for _, shown in page.find("figure", id="onsets"))
@@ -245,7 +245,9 @@ def test_the_page_of_a_family_shows_its_numbers(lacking: duckdb.DuckDBPyConnecti
     assert shown == []
     slider = next(one for one in drawn["map-sink-weight"]["params"] if one["name"] == "member")
     assert slider["bind"]["max"] == 7, "the member that is missing has a place on the slider"
-    (traced,) = drawn["traces-sink-weight"]["datasets"].values()
+    told = [shown for _, shown in page.find("li")]
+    assert any("differ between 0 and 8" in sentence or "differs between 0 and 8" in sentence for sentence in told)
+    (traced,) = (rows for rows in drawn["traces-sink-weight"]["datasets"].values() if "appears" in rows[0])
     marked = [row for row in traced if row["appears"]]
     assert {(row["layer"], row["head"]) for row in marked} == {(1, 1)}
     assert len(marked) == 8

@@ -5,7 +5,7 @@ import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports.charts import families as charts
-from reports.findings.families import describe_untested
+from reports.findings import families as findings
 
 STATEMENTS = {claim.name: claim.statement for claim in CLAIMS}
 
@@ -48,6 +48,67 @@ def test_lines_and_points_beside_chance_differ_by_more_than_colour(*, ordered: b
 
 
 def test_claims_that_no_member_can_test_are_counted() -> None:
-    assert describe_untested(set()) == ""
-    assert describe_untested({"a"}) == "1 claim that no study can test is left out."
-    assert describe_untested({"a", "b"}) == "2 claims that no study can test are left out."
+    assert findings.describe_untested(set()) == ""
+    assert findings.describe_untested({"a"}) == "1 claim that no study can test is left out."
+    assert findings.describe_untested({"a", "b"}) == "2 claims that no study can test are left out."
+
+
+def differ(quantity: str, difference: float, half: float) -> dict[str, object]:
+    """A row of ``family_differences`` between two studies of 8 sequences."""
+    ends = {"difference_low": difference - half, "difference_high": difference + half}
+    return {"study": "b", "reference": "a", "quantity": quantity, "difference": difference, **ends}
+
+
+TRENDS = [
+    {"study": study, "label": label, "quantity": quantity, "value": value, "sequences": 8}
+    for study, label, value in (("a", "step0", 0.25), ("b", "step9", 0.75))
+    for quantity in findings.NAMES
+]
+
+
+def test_differences_that_are_told_survive_the_correction_for_their_number() -> None:
+    """An interval that barely excludes 0 is told alone, and not beside 17 others without a difference."""
+    barely = differ("sink_weight", 1.1, 1.0)
+    assert findings.find_apart([barely], TRENDS) == [barely]
+    others = [differ(quantity, 0.0, 1.0) for quantity in findings.NAMES if quantity != "sink_weight"]
+    assert findings.find_apart([barely, *others], TRENDS) == []
+    clear = differ("recall[4]", 5.0, 0.5)
+    assert findings.find_apart([barely, *others[:5], clear], TRENDS) == [clear]
+    told = findings.tell_first([barely, *others[:5], clear], TRENDS, [])
+    assert told[0] == "Recall at N = 4: 0.25 in step0, 0.75 in step9 (difference 5 (4.5 to 5.5))."
+    assert told[1].startswith("Of 7 quantities of the model, 1 differs between step0 and step9")
+    assert told[2].startswith("No claim of the paper is supported in one study and not")
+
+
+def test_verdicts_that_differ_are_told_and_others_counted() -> None:
+    verdicts = {
+        "same": ("supported", "supported"),
+        "open": ("undecided", "supported"),
+        "turns": ("supported", "not supported"),
+    }
+    rows = [
+        {"claim": claim, "statement": f"So {claim}", "label": label, "verdict": verdict}
+        for claim, own in verdicts.items()
+        for label, verdict in zip(("step0", "step9"), own, strict=True)
+    ]
+    assert findings.tell_first([], TRENDS, rows) == ["‘So turns’ is supported in step0, and not in step9."]
+
+
+def test_the_largest_lines_are_named_where_their_names_have_room() -> None:
+    rows = [
+        {
+            "member": member,
+            "label": f"step{member}",
+            "layer": 0,
+            "head": head,
+            "value": member * value,
+            "value_low": None,
+            "value_high": None,
+            "appears": value > 0.3,
+        }
+        for member in (0, 1)
+        for head, value in enumerate((0.9, 0.89, 0.5, 0.2))
+    ]
+    spec = charts.traces(pa.Table.from_pylist(rows), "Sink", threshold=0.3).to_dict()
+    assert '["0.0", "0.2"]' in str(spec["layer"]), "0.1 has no room, and 0.3 does not come to exceed the threshold"
+    assert "'share': 0.3" in str(spec["datasets"])

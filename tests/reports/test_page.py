@@ -57,7 +57,7 @@ FIGURES = {
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
     "loss-by-head": 4,
-    "loss-and-geometry": 7,
+    "loss-and-geometry": 10,
     "loss-by-keys": 2,
     "sink-effect": 2,
     "value-norm": 1,
