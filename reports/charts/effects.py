@@ -89,17 +89,28 @@ def _draw_map(heads: pa.Table, column: str, title: str, says: str, *, log: bool)
     rows = _select_rows(heads, column)
     base, height = head_grid(rows)
     values = [row[column] for row in numbers.drop_nulls(rows, column)] or [0.0]
-    scale = alt.Scale(type="symlog", constant=NATS if column == "delta_loss" else 1) if log else alt.Scale(zero=True)
+    reach, signed = max(map(abs, values)) or 1.0, column == "delta_loss"
+    scale = alt.Scale(type="symlog", constant=NATS if signed else 1) if log else alt.Scale(zero=True)
+    if signed:
+        scale["domain"], scale["range"] = [-reach, reach], "diverging"
     legend = alt.Legend(format=".3~g", gradientLength=height)
+    if log:
+        legend["values"] = _list_ticks(reach, NATS if signed else 1, signed=signed)
     cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
     written = len({row["head"] for row in rows}) <= WRITTEN_HEADS
-    middle = max(values) * (0.1 if log else 0.5)
+    middle = reach * (0.1 if log else 0.5)
     text = alt.Text(f"{column}:Q", format=".3~g" if column == "effective_keys" else ".2~f")
-    texts = write_in_cells(base, text, f"isValid(datum.{column}) && datum.{column}", middle)
+    texts = write_in_cells(base, text, f"isValid(datum.{column}) && abs(datum.{column})", middle)
     described = f"Heat map, layers by heads. {says}"
     return layer_chart(
         rows, title, described, cells.encode(tooltip=_make_tooltip()), *(texts if written else []), height=height
     )
+
+
+def _list_ticks(reach: float, constant: float, *, signed: bool) -> list[float]:
+    """Labels of a colour bar on a symmetric log scale, a factor of 10 apart: those of equal steps would touch."""
+    ticks = [constant * 10**power for power in range(12) if constant * 10**power <= reach]
+    return [*(-tick for tick in reversed(ticks) if signed), 0.0, *ticks]
 
 
 SHOWN = {

@@ -143,18 +143,23 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         names = [*findings.PATTERNS, findings.NO_PATTERN]
         points = _name_points(mark(), "pattern", names, list(PATTERN_SHAPES))
         drawn.append(points.transform_filter("quantity == 'pattern'"))
-    seen = alt.expr("quantity == 'layer' || quantity == 'delta_loss' ? 1 : 0")
-    legend = alt.Legend(**place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g")
-    numbers = mark(style="outlined", opacity=seen).transform_calculate(
-        value="quantity == 'delta_loss' ? datum.delta_loss : datum.layer"
-    )
-    drawn.append(
-        numbers.encode(color=alt.Color("value:Q", title=None, legend=legend)).transform_filter("isValid(datum.value)")
-    )
+    reach = max((abs(row["delta_loss"] or 0) for row in rows), default=0) or 1
+    drawn += [
+        _colour_points(mark(style="outlined"), "layer", alt.Scale(range="heatmap")),
+        _colour_points(mark(style="outlined"), "delta_loss", alt.Scale(domain=[-reach, reach], range="diverging")),
+    ]
     ring = mark(style="chosen", filled=False, size=260, strokeWidth=2.5, opacity=1)
     drawn.append(ring.transform_filter("datum.layer == chosen_layer && datum.head == chosen_head"))
     touched = mark(size=130, opacity=0, aria=True).encode(tooltip=_make_tooltip(offered))
     return [*drawn, touched.properties(name="heads")]
+
+
+def _colour_points(points: alt.Chart, column: str, scale: alt.Scale) -> alt.Chart:
+    """Colour by a number, with a legend, while the dropdown asks for that column."""
+    seen = alt.expr(f"quantity == '{column}' ? 1 : 0")
+    legend = alt.Legend(**place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g", tickCount=2)
+    coloured: alt.Chart = points.encode(color=alt.Color(f"{column}:Q", title=None, legend=legend, scale=scale))
+    return coloured.transform_filter(f"quantity == '{column}' && isValid(datum.{column})")
 
 
 def _find_extent(places: Sequence[float]) -> list[float]:
