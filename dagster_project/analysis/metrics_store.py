@@ -1,4 +1,4 @@
-"""The metrics store of a study: what it was made of, whether it can be used or continued, and the sums it must keep.
+"""The metrics store of a study: what it was made of, and whether it can be used or continued.
 
 What does not belong here: the computation (``dagster_project.analysis.measurement``) and the asset
 (``dagster_project.assets.metrics``).
@@ -6,20 +6,16 @@ What does not belong here: the computation (``dagster_project.analysis.measureme
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dagster_project.analysis.measurement import compute_metrics_sizes
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
-from storage.zarr.arrays import SELECTION, LayerSize
+from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
 
 METRICS_VERSION = 10
@@ -145,22 +141,3 @@ def _is_of(store: SequenceStore, made_of: MetricsInputs) -> bool:
 def compute_provenance_digest(store: SequenceStore) -> str:
     """SHA-256 of the provenance of a store."""
     return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
-
-
-def read_violations(metrics: SequenceStore, sequences: Sequence[int]) -> int:
-    """``count_violations`` of sequences that are stored."""
-    names = ("k_in", "k_out", "n_keys")
-    arrays = ({name: metrics.read(name, sequence) for name in names} for sequence in sequences)
-    return sum(count_violations(of_one, metrics.layers) for of_one in arrays)
-
-
-def count_violations(arrays: Mapping[str, NDArray[Any]], layers: Sequence[LayerSize]) -> int:
-    """How many selections of a sequence break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
-    n_keys, broken = arrays["n_keys"], 0
-    for query, layer in np.ndindex(n_keys.shape):
-        keys = int(n_keys[query, layer])
-        n = np.arange(1, keys)
-        k_in, k_out = (arrays[name][query, layer, : layers[layer].heads, : n.size] for name in ("k_in", "k_out"))
-        wrong = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > keys - n) | ((n == 1) & (k_in != 1))
-        broken += int(wrong.sum())
-    return broken

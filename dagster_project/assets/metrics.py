@@ -37,18 +37,14 @@ from dagster_project.analysis.metrics_store import (
     MetricsInputs,
     build_metrics_provenance,
     compute_provenance_digest,
-    count_violations,
     find_usable_store,
     prepare_metrics_store,
-    read_violations,
 )
 from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
     Asset,
     AssetResult,
-    Check,
-    CheckResult,
     Extent,
     Provenance,
     Snapshot,
@@ -116,11 +112,10 @@ def make_metrics(work: Work) -> AssetResult:
                 await_idle(client, home.metrics(name))  # so that no worker of a killed run writes to the new one
             metrics = prepare_metrics_store(home.metrics(name), made_of, force=work.force)
             missing = metrics.find_missing()
-            violations = read_violations(metrics, sorted(set(range(metrics.sizes["sequence"])) - set(missing)))
             if client is None:
-                violations += _measure_locally(tensors, metrics, study.analysis, missing, device)
+                _measure_locally(tensors, metrics, study.analysis, missing, device)
             else:
-                violations += _measure_on_cluster(client, tensors, metrics, study.analysis, missing)
+                _measure_on_cluster(client, tensors, metrics, study.analysis, missing)
     selections = count_selection_rows(metrics)
     seconds = time.monotonic() - started
     measured = f"{count(selections, 'selection')} of {count(len(missing), 'sequence')}"
@@ -132,8 +127,7 @@ def make_metrics(work: Work) -> AssetResult:
             "sequences measured in this run": len(missing),
             "bytes": metrics.measure_size(),
             "seconds": seconds,
-        },
-        (CheckResult("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
+        }
     )
 
 
@@ -143,12 +137,12 @@ def _measure_locally(
     analysis: AnalysisSettings,
     missing: Sequence[int],
     device: str | None,
-) -> int:
-    """Measure sequences on all cores or on a device; return their violations."""
+) -> None:
+    """Measure sequences on all cores or on a device."""
     from dask import threaded  # for a name of a scheduler, Dask imports distributed
     from dask.base import compute
 
-    threads, name, violations = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"], 0
+    threads, name = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"]
     if missing:
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
@@ -161,8 +155,7 @@ def _measure_locally(
         for first in range(0, len(missing), PLANNED):
             planned = _plan(measure, blocks, metrics, missing[first : first + PLANNED], held, bar)
             with translate_device_errors(name, device):
-                violations += sum(compute(*planned, scheduler=threaded.get, pool=pool))
-    return violations
+                compute(*planned, scheduler=threaded.get, pool=pool)
 
 
 def _plan(
@@ -173,7 +166,7 @@ def _plan(
     held: Sequence[Arrays],
     bar: "tqdm[Any]",
 ) -> "list[Delayed]":
-    """The violations of each sequence, once it is computed: a task for each block, and one that then writes all.
+    """What measures each sequence: a task for each block, and one that then writes all.
 
     Blocks of a sequence may begin before those of the one before have ended, so that no thread waits in between, but
     not before the one whose arrays of ``held`` they get is written.
@@ -189,16 +182,14 @@ def _plan(
     return written
 
 
-def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]", _measured: object) -> int:
-    """Write a sequence once it is measured, and return its violations.
+def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]", _measured: object) -> None:
+    """Write a sequence once it is measured.
 
     Its arrays are for another sequence then: new ones would cost the time to map their pages.
     """
-    violations = count_violations(arrays, metrics.layers)
     metrics.write(sequence, arrays)
     clear_arrays(arrays)
     bar.update()
-    return violations
 
 
 @dataclass(frozen=True)
@@ -220,14 +211,15 @@ def _measure_on_cluster(
     metrics: SequenceStore,
     analysis: AnalysisSettings,
     missing: Sequence[int],
-) -> int:
-    """Measure sequences on the workers of a cluster, one per thread; return their violations."""
+) -> None:
+    """Measure sequences on the workers of a cluster, one per thread."""
     with place_probes(client, (tensors.path, metrics.path)) as probes:
         stores = _Stores(tensors.path, metrics.path, compute_provenance_digest(metrics), analysis, probes)
         with closing(
             compute_each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)
         ) as measured:
-            return sum(violations for _, violations in _show_progress(len(missing), measured))
+            for _ in _show_progress(len(missing), measured):
+                pass
 
 
 def _show_progress(total: int, given: Iterable[T] | None = None) -> "tqdm[T]":
@@ -237,8 +229,8 @@ def _show_progress(total: int, given: Iterable[T] | None = None) -> "tqdm[T]":
     return tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
 
 
-def _measure_one(sequence: int, *, stores: _Stores) -> int:
-    """The task of a worker: measure one sequence and write it; return its violations.
+def _measure_one(sequence: int, *, stores: _Stores) -> None:
+    """The task of a worker: measure one sequence and write it.
 
     If this worker was taken for dead, its run may have ended, or its store may have been replaced since; then nothing
     is written.
@@ -248,7 +240,6 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     measure_sequence(tensors, stores.analysis, sequence, arrays, go_on=_check_wanted)
     _check_not_replaced(stores)
     metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
-    return count_violations(arrays, metrics.layers)
 
 
 def _check_wanted() -> None:
@@ -332,5 +323,4 @@ SELECTION_METRICS = Asset(
     settings=MEASURED,
     reads=READ,
     space=_estimate_bytes,
-    checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
 )

@@ -7,11 +7,10 @@ every table is computed from the stores alone.
 import logging
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from graphlib import TopologicalSorter
 from itertools import count
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -24,6 +23,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
 from storage.memory import measure_free_memory
+from storage.warehouse.scheduler import iterate_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -118,25 +118,14 @@ def _make_in_processes(
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    named = {asset.name: asset for asset in assets}
-    order = TopologicalSorter({name: named.keys() & {*asset.parents} for name, asset in named.items()})
-    order.prepare()
-    ready: list[str] = []
-    running: dict[Future[AssetResult], str] = {}
-    made: dict[str, AssetResult] = {}
-    make = partial(_make, next(_TABLES), work.home, work.name, work.study)
+    named, call = {asset.name: asset for asset in assets}, next(_TABLES)
+    make = partial(_make, call, work.home, work.name, work.study)
+    jobs = {name: partial(make, name, force=name in force) for name in named}
+    after = {name: asset.parents for name, asset in named.items()}
     with tqdm(total=len(assets), desc="tables", unit="asset", disable=None) as bar, logging_redirect_tqdm():
-        while order.is_active() or made:
-            ready = sorted([*ready, *order.get_ready()], key=list(named).index)
-            while ready and len(running) < pool.processes:
-                name = ready.pop(0)
-                running[pool.executor.submit(make, name, force=name in force)] = name
-            for name, result in made.items():
-                yield named[name], result
-                bar.update()
-            done = wait(running, return_when=FIRST_COMPLETED).done
-            made = {running.pop(future): future.result() for future in done}
-            order.done(*made)
+        for name, result in iterate_jobs(pool.executor, jobs, after, lanes=pool.processes):
+            yield named[name], result
+            bar.update()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from storage.warehouse.relations import (
     find_tables_read,
     quote_literal,
 )
-from storage.warehouse.scheduler import run_jobs
+from storage.warehouse.scheduler import iterate_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -199,12 +200,20 @@ def _build(
     path: Path, study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
+    done: dict[str, Any] = {}
     with DraftDatabase.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
         jobs, after = _build_jobs(aside, study, tables, computed)
-        with tqdm(desc="landing", total=len(jobs), unit="step", disable=None) as bar:
-            done = run_jobs(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
+        progress = tqdm(desc="landing", total=len(jobs), unit="step", disable=None)
+        with progress as bar, ThreadPoolExecutor(LANES) as pool:
+            try:
+                for name, result in iterate_jobs(pool, jobs, after, lanes=LANES):
+                    done[name] = result
+                    bar.update()
+            except BaseException:
+                aside.stop()
+                raise
     rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))} | done.get(COMPUTED, {})
     violations = {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
     of_tables = [done[_make_job_name(name)] for name in sql.list_names("schema")]

@@ -56,14 +56,6 @@ def measured(made: AssetResult) -> int:
     return int(made.metadata["sequences measured in this run"])
 
 
-def violations(made: AssetResult) -> int:
-    """How many selections break an identity, as the check of the metrics says."""
-    (check,) = made.checks
-    found = int(check.metadata["violations"])
-    assert check.passed == (found == 0)
-    return found
-
-
 def summarise(
     home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES
 ) -> dict[str, AssetResult]:

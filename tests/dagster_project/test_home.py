@@ -13,7 +13,6 @@ import torch
 
 import sql
 from dagster_project.analysis import devices
-from dagster_project.analysis.metrics_store import read_violations
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
 from dagster_project.assets.units import count_units
@@ -204,27 +203,6 @@ def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
         making.measure(home, "small", STUDY)
     assert not home.metrics("small").exists()
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("name", "at", "value"),
-    [
-        ("k_in", (0, 0, 1, 2, 4), 6),  # N = 5, of six keys
-        ("k_in", (1, 2, 0, 0, 0), 0),
-        ("k_out", (2, 1, 0, 3, 2), 7),  # 9 - 3 are left
-        ("k_out", (0, 2, 1, 3, 2), 7),
-        ("k_out", (0, 2, 1, 3, 2), -1),
-    ],
-)
-def test_counts_that_cannot_be_are_noticed_at_every_query(
-    home: Home, name: str, at: tuple[int, ...], value: int
-) -> None:
-    metrics = SequenceStore.open(home.metrics("small"), SELECTION)
-    sequences = range(metrics.sizes["sequence"])
-    assert read_violations(metrics, sequences) == 0
-    metrics.array(name)[at] = value
-    assert read_violations(metrics, sequences) == 1
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tests.storage.earlier import recorded, rewrite
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
     "tensors": {"ledger_complete", "rows_sum_to_one"},
-    "selection_metrics": {"identities_hold"},
     "warehouse": {*sql.list_names("checks"), "row_count"},
 }
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")

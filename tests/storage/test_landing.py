@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, repeat
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -21,7 +22,7 @@ from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.relations import find_tables_read
-from storage.warehouse.scheduler import run_jobs
+from storage.warehouse.scheduler import iterate_jobs
 from tests.storage import studies
 from tests.storage.studies import QUERIES, Tables
 
@@ -41,34 +42,37 @@ def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
         return name.upper()
 
     jobs = {name: (lambda name=name: job(name)) for name in "abcd"}
-    done: list[int] = []
-    found = run_jobs(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail, ended=lambda: done.append(len(done)))
-    assert found == {name: name.upper() for name in "abcd"}
-    assert done == [0, 1, 2, 3]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(iterate_jobs(pool, jobs, {"a": "d", "d": ["c", "of another run"]}, lanes=1))
+    assert found == [(name, name.upper()) for name in "bcda"]
     assert begun == ["b", "c", "d", "a"]
 
 
 def test_two_lanes_work_at_once() -> None:
     both = threading.Barrier(2, timeout=30)
-    assert set(run_jobs({"a": both.wait, "b": both.wait}, {}, lanes=2, stop=both.abort).values()) == {0, 1}
+    with ThreadPoolExecutor(2) as pool:
+        done = dict(iterate_jobs(pool, {"a": both.wait, "b": both.wait}, {}, lanes=2))
+    assert set(done.values()) == {0, 1}
 
 
-def test_a_failed_job_stops_the_others_and_those_after_it_never_begin() -> None:
-    stopped, running = threading.Event(), threading.Event()
+def test_after_a_failed_job_no_other_begins() -> None:
+    running, ended = threading.Event(), threading.Event()
 
     def fail() -> None:
         assert running.wait(30)
         msg = "broken"
         raise RuntimeError(msg)
 
-    def stop_me() -> None:
+    def run_long() -> None:
         running.set()
-        assert stopped.wait(30)
+        assert ended.wait(30)
 
-    jobs = {"broken": fail, "long": stop_me, "later": lambda: pytest.fail("began")}
-    with pytest.raises(RuntimeError, match="broken"):
-        run_jobs(jobs, {"later": ["broken"]}, lanes=2, stop=stopped.set)
-    assert stopped.is_set()
+    jobs = {"broken": fail, "long": run_long, "later": lambda: pytest.fail("began")}
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(RuntimeError, match="broken"):
+            list(iterate_jobs(pool, jobs, {"later": ["broken"]}, lanes=2))
+        assert not ended.is_set()
+        ended.set()
 
 
 def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> None:
