@@ -18,6 +18,7 @@ PACKAGES = (
     "reports",
     "sql",
     "storage",
+    "training",
 )
 
 PREPOSITIONS = {

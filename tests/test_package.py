@@ -46,12 +46,10 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    wanted.remove("extract/embedded/train.py")  # it needs a checkout, and text of its own
     assert wanted <= names
-    assert "extract/embedded/train.py" not in names
     assert "dagster_project/studies.yaml" in names
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/"))]
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/", "training/"))]
 
 
 def hand_on_kernels(site: Path) -> None:
@@ -176,7 +174,7 @@ def test_kernels_know_no_dask_and_no_files() -> None:
         assert "open(" not in text
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "gallery"])
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "gallery", "training"])
 def test_every_module_says_what_it_holds(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
@@ -213,5 +211,4 @@ def test_what_builds_is_pinned_and_the_wheel_is_declared_to_hold_all_packages() 
     assert [pin for pin in declared["build-system"]["requires"] if "==" not in pin] == []
     wheel = declared["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert tuple(wheel["packages"]) == PACKAGES
-    assert wheel["exclude"] == ["extract/embedded/train.py"]
     assert {Path(place).parts[0] for place in wheel["force-include"].values()} <= {*PACKAGES}

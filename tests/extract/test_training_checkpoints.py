@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_families, locate_shipped_file, read_studies
 from extract.checks import check_inputs
-from extract.embedded import train
 from extract.embedded.manual import list_topics
 from extract.identity import find_training_folder, open_model
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
+from training import __main__ as train
 
 RECIPE = train.RECIPES["training"]
 STEPS = [f"step{step}" for step in RECIPE.checkpoints]

@@ -1,9 +1,9 @@
 """Training of the embedded model: tokenizer, weights and model card, from plain text.
 
-Run it as ``python -m extract.embedded.train --text DIR --state STATE``, where ``DIR`` holds public-domain English
-``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
-with the same ``STATE`` continues from there. With ``--recipe training`` it trains the smaller model of the family
-``training`` and also writes its checkpoints. This module is not part of the wheel.
+Run it as ``python -m training --text DIR --state STATE``, where ``DIR`` holds public-domain English ``*.txt`` files.
+Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run with the same
+``STATE`` continues from there. With ``--recipe training`` it trains the smaller model of the family ``training`` and
+also writes its checkpoints. This module is not part of the wheel.
 """
 
 import argparse
@@ -34,6 +34,9 @@ from transformers import (
 from extract.embedded.manual import list_topics
 
 BOS, EOS = "<s>", "</s>"
+
+SHIPPED = Path(__file__).parents[1] / "extract" / "embedded"
+"""Where the package has its models."""
 
 ARCHITECTURES: dict[str, tuple[Any, Any]] = {
     "llama": (LlamaConfig, LlamaForCausalLM),
@@ -475,7 +478,7 @@ A small {architecture} language model ({recipe.layers} layers, {recipe.heads} he
 English, Python's own manual and Python sources, so that the embedded study measures a trained model. It is not an
 assistant, and its output has no practical use.
 
-Made by `python -m extract.embedded.train --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
+Made by `python -m training --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
 [the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the previous
 model. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
 on {windows} held-out windows of {recipe.context} tokens of each kind of text.
@@ -565,7 +568,7 @@ context {recipe.context}) at {checkpoints} steps of its training, for the family
 scratch on public-domain English, Python's own manual, and random bytes of which a block is repeated, where only what
 follows the first block counts in the loss. It has no practical use.
 
-Made by `python -m extract.embedded.train --recipe training --text DIR --state STATE`, in {minutes:.0f} minutes on
+Made by `python -m training --recipe training --text DIR --state STATE`, in {minutes:.0f} minutes on
 {machine}, and measured by that run on {windows} held-out windows of each kind of text, before the weights were rounded
 to bfloat16.
 
@@ -634,7 +637,7 @@ def main() -> None:
     given = vars(parser.parse_args())
     places = {name: given.pop(name) for name in ("text", "state", "out", "tokenizer")}
     name = given.pop("recipe")
-    out = places["out"] or Path(__file__).parent / ("model" if name == "embedded" else name)
+    out = places["out"] or SHIPPED / ("model" if name == "embedded" else name)
     recipe = replace(RECIPES[name], **{name: value for name, value in given.items() if value is not None})
     known = PreTrainedTokenizerFast.from_pretrained(places["tokenizer"]) if places["tokenizer"] else None
     tokenizer, streams, held_out = read_text(places["text"], recipe, known)
