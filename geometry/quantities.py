@@ -727,7 +727,7 @@ def _declare_weight(on: str, **settings: Any) -> Quantity:
 class QueryMeasures:
     """What one query of a head selects, for every query of a text; float64 arrays of the leading axes (…)."""
 
-    n_keys: Annotated[F64, replace(_N_KEYS, axes=BY_POSITION)]
+    n_keys: Annotated[F64, replace(_N_KEYS, axes=BY_POSITION, missing=None)]
     recall_level: Annotated[F64, _declare_level("Recall R(r_min, N)")]
     specificity_level: Annotated[F64, _declare_level("specificity, the share of the keys left out beyond r_max")]
     precision_excess_level: Annotated[F64, _declare_level("Precision above its floor, (P - N/n_keys) / (1 - N/n_keys)")]
@@ -749,7 +749,7 @@ class QueryMeasures:
             axes=BY_POSITION,
             dtype="int32",
             low=0,
-            high="position",
+            high="query",
         ),
     ]
     top_weight: Annotated[

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, list_declared
+from geometry.quantities import BY_HEAD, RATES, SELECTION, Concentration, Quantity, QueryMeasures, list_declared
 from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
@@ -47,6 +47,12 @@ OF_ATTENTION = tuple(
     if quantity.axes == BY_HEAD and name not in list_declared(Concentration)
 )
 """The quantities that are columns of ``attention_rows``."""
+
+OF_CONTEXTS: Mapping[str, str] = {name: MEANS[name] for name in RATES}
+"""The columns of ``context_heads`` that are means, and their names in comments."""
+
+OF_QUERIES = tuple(list_declared(QueryMeasures).values())
+"""The quantities that are columns of ``query_heads``."""
 
 OF_SIGNATURE = (
     *("sink_share", "last_share", "rest_share", "cos_sink_max", "cos_sink_level", "cos_sink_change"),

@@ -28,13 +28,15 @@ from dagster_project.assets.landing import build_claims, gather_tables
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
+from extract.attention import EveryQuery
+from extract.buffers import OF_EVERY_QUERY
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database
 from storage.warehouse.relations import create_relations, create_tables, derive
 from storage.warehouse.rows import build_batch, build_token_rows
-from storage.zarr.arrays import TENSORS
+from storage.zarr.arrays import build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
 KINDS = ("Retriever", "Reset", "Mixer")
@@ -85,6 +87,8 @@ class MadeUp:
     """Whether heads were drawn from the assumptions as fitted, at two sizes."""
     random: bool = False
     """Whether weights and value states are noise."""
+    every_query: bool = False
+    """Whether every position is measured as the query."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -127,6 +131,7 @@ class MadeUp:
                 "context_length": self.context,
                 "sequences": self.sequences,
                 "queries": self.positions,
+                "every_query": self.every_query,
                 "analysis": analysis,
                 "seed": self.seed,
                 "twin": self.twin and self.twin.study,
@@ -134,7 +139,7 @@ class MadeUp:
         )
 
 
-SMALL = MadeUp(effects=True, drawn=True)
+SMALL = MadeUp(effects=True, drawn=True, every_query=True)
 """What tests use that need no particular study: others are made anew, in seconds."""
 
 
@@ -304,24 +309,40 @@ def _draw_tensors(home: Home, study: MadeUp) -> None:
     }
     axes = {"query": len(study.positions), "layer": study.layers, "head": study.heads, "kv_head": study.kv_heads}
     sizes = {"sequence": study.sequences, **axes, "key": study.context, "head_dim": study.head_dim}
-    store = SequenceStore.resume(home.tensors(study.study), TENSORS, sizes, provenance)
+    specs = build_tensor_specs(values="float32", computed="float32", every_query=study.every_query)
+    store = SequenceStore.resume(home.tensors(study.study), specs, sizes, provenance)
     tokens = _draw_tokens(study)
     for sequence in store.find_missing():
         rng = np.random.default_rng([study.seed, sequence])
-        weights = _draw_weights(study, rng)
+        weights, values = _draw_weights(study, rng), _draw_values(study, rng)
         store.write(
             sequence,
             {
                 "attention": weights,
-                "values": _draw_values(study, rng),
+                "values": values,
                 "tokens": tokens[sequence],
                 "first_key": study.first_key.astype(np.int32),
                 "query_position": np.array(study.positions, np.int32),
                 "learned_sink": np.zeros(weights.shape[:-1], np.float32),
                 "batch": np.array(1, np.int32),
                 **_draw_patterns(study, sequence, tokens[sequence]),
+                **(_measure_every_query(study, rng, values) if study.every_query else {}),
             },
         )
+
+
+def _measure_every_query(study: MadeUp, rng: np.random.Generator, values: np.ndarray) -> dict[str, np.ndarray]:
+    """What every position selects, with weights of their own, of the value states (layer, kv_head, key, head_dim)."""
+    all_queries = replace(study, queries=tuple(range(1, study.context)))
+    weights, first_keys = _draw_weights(all_queries, rng), all_queries.first_key
+    measured = []
+    for layer in range(study.layers):
+        of_layer = np.concatenate([[0], first_keys[:, layer]]).astype(np.int64)
+        every = EveryQuery.begin(1, study.heads, of_layer)
+        of_heads = torch.from_numpy(np.ascontiguousarray(weights[:, layer].swapaxes(0, 1)))
+        every.add(torch.from_numpy(values[None, layer]), 0, of_heads, torch.arange(1, study.context))
+        measured.append([tensor[0].numpy() for tensor in every.tensors])
+    return {name: np.stack([of[at] for of in measured]) for at, name in enumerate(OF_EVERY_QUERY)}
 
 
 def _draw_patterns(study: MadeUp, sequence: int, tokens: np.ndarray) -> dict[str, np.ndarray]:

@@ -227,6 +227,8 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
         "concentration": rows.build_concentration_rows(metrics, queries),
         "value_scales": rows.build_value_scale_rows(metrics, queries),
         "sink_similarity": rows.build_sink_similarity_rows(metrics),
+        "query_heads": rows.build_query_head_rows(tensors),
+        "context_heads": rows.build_context_rows(tensors),
         "planted_assumptions": _list_planted_rows(study),
     }
 

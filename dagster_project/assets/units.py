@@ -44,6 +44,8 @@ def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, in
     return {
         "sequences": sizes["sequence"],
         "positions": sizes["key"],
+        "later_positions": sizes["key"] - 1,
+        "measured_sequences": sizes["sequence"] if study.every_query else 0,
         "distances": max(0, sizes["key"] - 2),
         "queries": len(keys),
         "heads": int(heads.sum()),

@@ -13,12 +13,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import sql
-from geometry.quantities import ROLES, TOP_KEYS
-from sql.columns import CONCENTRATION, OF_ATTENTION
+from geometry.grids import list_half_octaves
+from geometry.quantities import RATES, ROLES, TOP_KEYS
+from sql.columns import CONCENTRATION, OF_ATTENTION, OF_QUERIES
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import compute_landing_version
 from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import Arrays, find_present_heads
+from storage.zarr.layers import Arrays, find_present_heads, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -220,6 +221,36 @@ def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBa
     for sequence in range(metrics.sizes["sequence"]):
         columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
         yield build_batch(fill_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
+
+
+def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
+    """The rows of ``query_heads``, one batch per sequence and layer; none if the store lacks what they are made of."""
+    for where, measures in _iterate_measured(tensors, "query_measures"):
+        later = measures[:, 1:]  # (head, query, measure)
+        head, query = (axis.ravel() for axis in np.indices(later.shape[:2], np.int32))
+        columns = {"query": query + np.int32(1), "head": head.astype(np.int16)}
+        for quantity, column in zip(OF_QUERIES, np.moveaxis(later, -1, 0), strict=True):
+            columns[quantity.name] = column.ravel().astype(quantity.dtype)
+        yield build_batch(fill_columns(head.size, **where) | columns)
+
+
+def build_context_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
+    """The rows of ``context_heads``, one batch per sequence and layer; none as ``build_query_head_rows``."""
+    sizes = list_half_octaves(tensors.sizes["key"]).astype(np.int32)
+    for where, means in _iterate_measured(tensors, "context_means"):
+        head, context, n = np.nonzero(~np.isnan(means[:, 0]))
+        columns = {"head": head.astype(np.int16), "context": 2 << context.astype(np.int32), "n": sizes[n]}
+        rates = {name: means[head, at, context, n] for at, name in enumerate(RATES)}
+        yield build_batch(fill_columns(head.size, **where) | columns | rates)
+
+
+def _iterate_measured(tensors: "SequenceStore", name: str) -> Iterator[tuple[dict[str, int], NDArray[Any]]]:
+    """Sequence and layer, and this part of an array of every query, (head, …), unless the store lacks the array."""
+    if name in tensors.absent:
+        return
+    for sequence in range(tensors.sizes["sequence"]):
+        for layer in list_attending_layers(tensors):
+            yield {"sequence": sequence, "layer": layer}, read_layer(tensors, name, layer, sequence=sequence)
 
 
 def build_top_key_rows(

@@ -1,0 +1,18 @@
+-- grain:   one row per (sequence, query, layer, head) whose measures are impossible
+-- inputs:  query_heads, attention_rows
+-- meaning: every quantity of every query lies in its declared domain, its key of largest weight is one that it sees, and
+--          it sees as many keys as at the queries that are measured at every N
+SELECT sequence, query, layer, head, n_keys, top_position
+FROM query_heads
+WHERE
+    study = $study
+    AND (
+        n_keys > query + 1
+        OR top_position <= query - n_keys
+        OR {{ violations(of_queries) }}
+    )
+UNION ALL
+SELECT sequence, query, layer, head, query_heads.n_keys, top_position
+FROM query_heads
+JOIN attention_rows USING (study, sequence, query, layer, head)
+WHERE study = $study AND query_heads.n_keys <> attention_rows.n_keys
