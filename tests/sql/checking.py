@@ -5,7 +5,9 @@ import duckdb
 import sql
 from tests.made_up import MadeUp
 
-STUDY = MadeUp(queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
+STUDY = MadeUp(
+    queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True, every_query=True
+)
 """A study with rows in every table but those of other tools; in its last layer the last query sees no sink."""
 
 

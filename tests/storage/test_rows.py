@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geometry.quantities import Concentration, list_declared
+from geometry.grids import list_half_octaves
+from geometry.quantities import RATES, Concentration, QueryMeasures, list_declared
 from storage.files.places import LocalPlace
 from storage.warehouse import rows
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
-from storage.zarr.arrays import SELECTION
+from storage.zarr.arrays import SELECTION, LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES, Tables
@@ -198,3 +199,31 @@ def test_scales_of_values(metrics: SequenceStore, stored: Stored, tables: Tables
             assert row["rho_0"] is None
         else:
             assert row["rho_0"] == pytest.approx(cosines[sequence, layer, kv_head, 1:stop].mean(), abs=1e-6)
+
+
+def test_every_query_and_context(tmp_path: Path) -> None:
+    """Each number is that of its place in the store; what a smaller layer lacks, and what has no query, has no row."""
+    sizes = {"sequence": 2, "query": 1, "layer": 2, "head": 2, "kv_head": 1, "key": 5, "head_dim": 4}
+    specs = build_tensor_specs(values="float32", computed="float32", every_query=True)
+    layers = [LayerSize(2, 1, 4), LayerSize(1, 1, 4)]
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, sizes, {"study": "x"}, layers)
+    shapes = {spec.name: spec.shape(sizes) for spec in specs}
+    given = {spec.name: np.zeros(spec.shape(sizes), spec.dtype) for spec in specs if spec.name != "finished"}
+    for name in ("query_measures", "context_means"):
+        given[name] = np.arange(given[name].size, dtype=np.float32).reshape(shapes[name])
+    given["context_means"][..., 0, 1:] = np.nan  # of contexts of two keys
+    for sequence in range(2):
+        store.write(sequence, {name: array[sequence] for name, array in given.items()})
+    queries = pa.Table.from_batches(rows.build_query_head_rows(store)).to_pylist()
+    assert len(queries) == 2 * 3 * 4
+    for row in queries:
+        at = given["query_measures"][row["sequence"], row["layer"], row["head"], row["query"]]
+        assert [row[name] for name in list_declared(QueryMeasures)] == at.tolist()
+    contexts = pa.Table.from_batches(rows.build_context_rows(store)).to_pylist()
+    grid = list_half_octaves(5).tolist()
+    assert len(contexts) == 2 * 3 * (1 + 2 * len(grid))
+    for row in contexts:
+        place = int(np.log2(row["context"])) - 1, grid.index(row["n"])
+        at = given["context_means"][(row["sequence"], row["layer"], row["head"], slice(None), *place)]
+        assert [row[name] for name in RATES] == at.tolist()
+    assert {row["context"] for row in contexts} == {2, 4, 8}
