@@ -18,7 +18,7 @@ PACKAGES = (
     "reports",
     "sql",
     "storage",
-    "training",
+    "model_training",
 )
 
 PREPOSITIONS = {

@@ -49,7 +49,7 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
     assert wanted <= names
     assert "dagster_project/studies.yaml" in names
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/", "training/"))]
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/", "model_training/"))]
 
 
 def hand_on_kernels(site: Path) -> None:
@@ -174,7 +174,7 @@ def test_kernels_know_no_dask_and_no_files() -> None:
         assert "open(" not in text
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "gallery", "training"])
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "gallery", "model_training"])
 def test_every_module_says_what_it_holds(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path

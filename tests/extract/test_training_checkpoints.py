@@ -13,8 +13,8 @@ from extract.checks import check_inputs
 from extract.embedded.manual import list_topics
 from extract.identity import find_training_folder, open_model
 from extract.settings import ExtractionSettings, ModelSettings
+from model_training import __main__ as train
 from storage.errors import UserError
-from training import __main__ as train
 
 RECIPE = train.RECIPES["training"]
 STEPS = [f"step{step}" for step in RECIPE.checkpoints]

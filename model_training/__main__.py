@@ -1,9 +1,9 @@
 """Training of the embedded model: tokenizer, weights and model card, from plain text.
 
-Run it as ``python -m training --text DIR --state STATE``, where ``DIR`` holds public-domain English ``*.txt`` files.
-Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run with the same
-``STATE`` continues from there. With ``--recipe training`` it trains the smaller model of the family ``training`` and
-also writes its checkpoints. This module is not part of the wheel.
+Run it as ``python -m model_training --text DIR --state STATE``, where ``DIR`` holds public-domain English
+``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
+with the same ``STATE`` continues from there. With ``--recipe training`` it trains the smaller model of the
+family ``training`` and also writes its checkpoints. This module is not part of the wheel.
 """
 
 import argparse
@@ -478,7 +478,7 @@ A small {architecture} language model ({recipe.layers} layers, {recipe.heads} he
 English, Python's own manual and Python sources, so that the embedded study measures a trained model. It is not an
 assistant, and its output has no practical use.
 
-Made by `python -m training --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
+Made by `python -m model_training --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
 [the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the previous
 model. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
 on {windows} held-out windows of {recipe.context} tokens of each kind of text.
@@ -568,7 +568,7 @@ context {recipe.context}) at {checkpoints} steps of its training, for the family
 scratch on public-domain English, Python's own manual, and random bytes of which a block is repeated, where only what
 follows the first block counts in the loss. It has no practical use.
 
-Made by `python -m training --recipe training --text DIR --state STATE`, in {minutes:.0f} minutes on
+Made by `python -m model_training --recipe training --text DIR --state STATE`, in {minutes:.0f} minutes on
 {machine}, and measured by that run on {windows} held-out windows of each kind of text, before the weights were rounded
 to bfloat16.
 

@@ -1,0 +1,1 @@
+"""Training of the models that the package ships: ``python -m model_training``. No part of the wheel."""
