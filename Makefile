@@ -91,11 +91,15 @@ hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files
 bench: .venv/dev .venv/product  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks
 
+# Gemma's terms are accepted by whoever downloads the file; without it what is stored of the model stays
+GEMMA ?= $(ATTENTION_GEOMETRY_HOME)/gemma-3-270m-q4_k_m.gguf
 gallery: .venv/smollm2  ## run the studies of docs/gallery.md, an hour or more, as far as they are stale, and write it
 	$(BIN)/attention-geometry run embedded
 	$(BIN)/attention-geometry run gallery-smollm2
+	if [ -e "$(GEMMA)" ]; then $(BIN)/attention-geometry run --name gallery-gemma3 --model "$(GEMMA)" --corpus prose \
+		--context-length 512 --sequences 16 --queries 127,255,511; fi
 	$(BIN)/attention-geometry run effects-smollm2
-	$(BIN)/python -m gallery gallery-smollm2
+	$(BIN)/python -m gallery
 
 picture: smollm2  ## render the README's pictures: SmolLM2's page in headless Chromium, and its explorer
 	$(BIN)/attention-geometry report smollm2 --images $(ATTENTION_GEOMETRY_HOME)/pictures --overwrite

@@ -1,14 +1,13 @@
-"""The command ``python -m gallery STUDY``: writes docs/gallery.md, its figures, and the tables of all its numbers.
+"""The command ``python -m gallery``: writes docs/gallery.md, its figures, and the tables of all its numbers.
 
-It reads what has landed of STUDY, a study of SmolLM2, and of two others (``make gallery`` runs them). The text is made
-from the stored tables alone.
+It reads the studies of ``PARTS`` that have landed (``make gallery`` runs them). Of one that has not, the tables and
+pictures stay as they are stored. The text is made from the stored tables alone.
 """
 
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,14 +15,18 @@ from tempfile import TemporaryDirectory
 import duckdb
 import jinja2
 import pyarrow as pa
+import vl_convert
 from pyarrow import parquet
 
+from gallery import comparison
+from reports import browser
 from reports.charts.effects import PANELS, list_panels
-from reports.export import write_images
+from reports.export import SCALE, write_images
 from reports.figures import find_source, sections
 from reports.findings import claims, effects, numbers
 from reports.findings.numbers import Row
 from reports.queries import ask
+from reports.rendering import write_spec
 from storage.files.root import data_root, warehouse_of
 from storage.warehouse.connection import connect
 from storage.warehouse.relations import quote_literal
@@ -37,23 +40,55 @@ FOLDER = PAGE.with_suffix("")
 class Part:
     """What a part of the text is made from."""
 
+    study: str
     queries: tuple[str, ...]
     """Named queries whose answers are stored."""
     charts: tuple[str, ...]
     """Charts that are drawn, as ``report --images`` names them."""
+    own: tuple[str, ...] = ()
+    """Statements beside this file whose answers are stored under their names."""
 
 
 PARTS = {
     "smollm2": Part(
-        ("facts", "claims"), ("sink-by-layer-2", "recall-by-n", "chance-heads-2", "kinds-by-layer-2", "sink-effect-1")
+        "gallery-smollm2",
+        ("facts", "claims"),
+        ("sink-by-layer-2", "recall-by-n", "chance-heads-2", "kinds-by-layer-2", "sink-effect-1"),
+        ("induction_heads", "copied_tokens"),
     ),
-    "embedded": Part(("facts", "claims"), ("sink-by-layer-2",)),
+    "gemma3": Part("gallery-gemma3", ("facts", "claims"), ("sink-by-layer-2", "chance-heads-2")),
+    "embedded": Part("embedded", ("facts", "claims"), ("sink-by-layer-2",)),
     "effects": Part(
+        "effects-smollm2",
         ("claims", "ablation_by_head", "loss_associations", "loss_by_keys"),
         ("loss-by-head-1", *(f"loss-by-keys-{number}" for number in range(1, len(PANELS) + 1))),
     ),
 }
 """The parts of the text, each about one study."""
+
+STUDY = """
+SELECT * EXCLUDE (provenance), provenance ->> '$.summaries.claims' AS rules, (
+    SELECT sequences FROM studies AS other WHERE other.study = studies.twin
+) AS twin_sequences
+FROM studies
+WHERE study = $study
+"""
+"""Of ``studies``; ``rules`` stands for the claims and the way in which they are judged."""
+
+MEASURES = """
+SELECT * EXCLUDE (study, draws, seed)
+FROM measures
+WHERE study = $study AND measure NOT LIKE '%by_label%'
+"""
+
+VALUES = """
+SELECT measure, sequence, value
+FROM measure_values
+SEMI JOIN claim_parts USING (study, measure)
+WHERE study = $study
+ORDER BY ALL
+"""
+"""Tables of the models that are compared, beside the named queries."""
 
 MAP_N = 4
 """N of the maps."""
@@ -74,29 +109,23 @@ TEXTS = {
 """Models and the texts that ``inspect`` reads, by a short name."""
 
 
-def read_tables(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, str]) -> dict[str, pa.Table]:
-    """The tables of the warehouse behind the text, by name; ``studies`` has the study of each part."""
-    own = {path.stem: path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.sql"))}
-    tables = {
-        name: connection.sql(text, params={"study": studies["smollm2"]}).to_arrow_table() for name, text in own.items()
-    }
-    for part, study in studies.items():
-        tables |= {f"{part}.{query}": ask(connection, query, study=study).table for query in PARTS[part].queries}
-        tables[f"{part}.study"] = connection.sql(
-            "SELECT * EXCLUDE (provenance) FROM studies WHERE study = $study", params={"study": study}
-        ).to_arrow_table()
-    return tables
+def read_tables(connection: duckdb.DuckDBPyConnection, part: str, study: str) -> dict[str, pa.Table]:
+    """The tables of the warehouse behind a part of the text, by name."""
+    statements = {f"{part}.study": STUDY}
+    if part in comparison.MODELS:
+        statements |= {f"{part}.measures": MEASURES, f"{part}.values": VALUES}
+    statements |= {name: (SOURCES / f"{name}.sql").read_text(encoding="utf-8") for name in PARTS[part].own}
+    tables = {name: connection.sql(text, params={"study": study}).to_arrow_table() for name, text in statements.items()}
+    return tables | {f"{part}.{query}": ask(connection, query, study=study).table for query in PARTS[part].queries}
 
 
-def inspect_texts() -> dict[str, pa.Table]:
-    """The heads of most induction in each text, and the keys of the first of them."""
-    tables: dict[str, pa.Table] = {}
-    for name, (model, text) in TEXTS.items():
-        heads = _inspect("--model", model, "--by", "induction", "--top", "3", text)["heads"]
-        first = f"{heads[0]['layer']}.{heads[0]['head']}"
-        keys = _inspect("--model", model, "--head", first, "--top", "4", text)["top_keys"]
-        tables |= {f"{name}.heads": pa.Table.from_pylist(heads), f"{name}.keys": pa.Table.from_pylist(keys)}
-    return tables
+def inspect_text(part: str) -> dict[str, pa.Table]:
+    """The heads of most induction in the text of a part, and the keys of the first of them."""
+    model, text = TEXTS[part]
+    heads = _inspect("--model", model, "--by", "induction", "--top", "3", text)["heads"]
+    first = f"{heads[0]['layer']}.{heads[0]['head']}"
+    keys = _inspect("--model", model, "--head", first, "--top", "4", text)["top_keys"]
+    return {f"{part}.heads": pa.Table.from_pylist(heads), f"{part}.keys": pa.Table.from_pylist(keys)}
 
 
 def _inspect(*arguments: str) -> Row:
@@ -148,7 +177,16 @@ def render_page(tables: Mapping[str, list[Row]]) -> str:
     )
     environment.filters |= {"number": numbers.number, "percent": numbers.percent, "code": format_token}
     return environment.get_template("page.md.j2").render(
-        tables=tables, texts=TEXTS, claims=claims, effects=effects, list_panels=list_panels, statement=write_statement
+        tables=tables,
+        texts=TEXTS,
+        parts=PARTS,
+        models=comparison.read_models(tables),
+        comparison=comparison,
+        claims=claims,
+        join_words=numbers.join_words,
+        effects=effects,
+        list_panels=list_panels,
+        statement=write_statement,
     )
 
 
@@ -157,28 +195,36 @@ def format_token(token: str) -> str:
     return f"`{json.dumps(token, ensure_ascii=False)[1:-1].replace('`', 'ˋ').replace('|', '¦')}`"
 
 
-def main(study: str) -> None:
-    """Write everything anew, from the study of SmolLM2 with this name; what an earlier version wrote is removed."""
+def make_files(connection: duckdb.DuckDBPyConnection, part: str, study: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a part of the text, from its study."""
+    tables = read_tables(connection, part, study) | (inspect_text(part) if part in TEXTS else {})
+    for name, table in tables.items():
+        sink = pa.BufferOutputStream()
+        parquet.write_table(table, sink, compression="zstd")
+        yield f"{name}.parquet", sink.getvalue().to_pybytes()
+    yield from draw_figures(connection, part, study).items()
+
+
+def main() -> None:
+    """Write anew what is made from the studies that have landed, and the text."""
     with connect(warehouse_of(data_root())) as connection:
         landed = {name for (name,) in connection.sql("SELECT study FROM studies").fetchall()}
-        studies = {"smollm2": study, "embedded": "embedded", "effects": "effects-smollm2"}
-        for name in {study, "embedded"} - landed:
-            sys.exit(f"There is no study '{name}' in {data_root()}; run it first: attention-geometry run {name}")
-        tables = read_tables(connection, studies) | inspect_texts()
-        pictures = {
-            name: picture
-            for part, name in studies.items()
-            if name in landed
-            for name, picture in draw_figures(connection, part, name).items()
-        }
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
-    for name, table in tables.items():
-        parquet.write_table(table, FOLDER / f"{name}.parquet", compression="zstd")
-    for name, picture in pictures.items():
-        (FOLDER / name).write_bytes(picture)
-    PAGE.write_text(render_page(load_tables(FOLDER)), encoding="utf-8")
+        here = {part: told.study for part, told in PARTS.items() if told.study in landed}
+        if not here:
+            missing = ", ".join(told.study for told in PARTS.values())
+            sys.exit(f"None of {missing} is in {data_root()}; run one first: attention-geometry run embedded")
+        made = {part: dict(make_files(connection, part, study)) for part, study in here.items()}
+    for part, files in made.items():
+        for path in FOLDER.glob(f"{part}.*"):
+            path.unlink()
+        for name, content in files.items():
+            (FOLDER / name).write_bytes(content)
+    tables = load_tables(FOLDER)
+    spec = write_spec(comparison.draw_separation(comparison.read_models(tables)))
+    picture = vl_convert.vegalite_to_png(spec, vl_version=browser.VEGA_LITE, scale=SCALE)
+    (FOLDER / comparison.PICTURE).write_bytes(picture)
+    PAGE.write_text(render_page(tables), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -20,7 +20,7 @@ PACKAGES = {
     "attention_geometry": {"extract", "geometry", "reports", "sql", "storage"},
     "dagster_project": {"attention_geometry", "extract", "geometry", "reports", "sql", "storage"},
     "benchmarks": {"dagster_project", "extract", "geometry", "reports", "sql", "storage"},
-    "gallery": {"reports", "storage"},
+    "gallery": {"geometry", "reports", "storage"},
     "model_training": {"extract"},
 }
 """What each package may import of the others; the data flows one way. A module stands for itself alone."""

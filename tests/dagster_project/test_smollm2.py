@@ -79,7 +79,7 @@ def test_the_gallery_says_what_its_study_finds_today(tmp_path_factory: pytest.Te
     stored = load_tables(FOLDER)
     name = stored["smollm2.study"][0]["study"]
     with connect(run_shipped(name, tmp_path_factory) / "warehouse") as connection:
-        found = {table: rows.to_pylist() for table, rows in read_tables(connection, {"smollm2": name}).items()}
+        found = {table: rows.to_pylist() for table, rows in read_tables(connection, "smollm2", name).items()}
     assert [row["fact"] for row in found["smollm2.facts"]] == [row["fact"] for row in stored["smollm2.facts"]]
     for mine, today in zip(stored["smollm2.claims"], found["smollm2.claims"], strict=True):
         assert [today[column] for column in SAME] == [mine[column] for column in SAME]

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, main, read_tables, render_page
+from gallery.comparison import MODELS, compare_measures, read_models, remember, spread
 from reports.findings.numbers import Row, number
 from storage.files.root import HOME_VARIABLE, warehouse_of
 from tests.reports.conftest import SMALL
@@ -35,7 +36,7 @@ def told(row: Row) -> set[str]:
     return {number(value) for value in (row["value"], size, 100 * size)}
 
 
-@pytest.mark.parametrize("part", ["smollm2", "embedded"])
+@pytest.mark.parametrize("part", [*MODELS])
 def test_sentences_hold_the_numbers_of_their_rows(part: str) -> None:
     facts, claims = TABLES[f"{part}.facts"], TABLES[f"{part}.claims"]
     assert facts[:1]
@@ -58,23 +59,55 @@ def test_every_picture_is_shown_and_small() -> None:
     assert set(shown) == {path.name for path in FOLDER.glob("*.png")}
     pictures = [*FOLDER.glob("*.png"), *DOCS.glob("*.png")]
     assert [path.name for path in pictures if path.stat().st_size > 500_000] == []
-    assert sum(path.stat().st_size for path in FOLDER.glob("*.parquet")) < 200_000
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.parquet")) < 300_000
 
 
-def test_a_study_that_is_not_there_is_named_and_nothing_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_study_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     warehouse_of(tmp_path).mkdir()
     kept = sorted(FOLDER.iterdir())
-    with pytest.raises(SystemExit, match=r"There is no study '\w+' in .*; run it first: attention-geometry run \w+"):
-        main("nowhere")
+    with pytest.raises(SystemExit, match=r"None of gallery-smollm2, .* is in .*; run one first"):
+        main()
     assert sorted(FOLDER.iterdir()) == kept
+
+
+def test_what_to_remember_follows_from_verdicts_and_measures() -> None:
+    tables = copy.deepcopy(TABLES)
+    before = [*remember(read_models(tables))]
+    assert len(before) == 5
+    assert before == [line.partition(". ")[2] for line in TEXT.splitlines() if re.match(r"[1-5]\. ", line)][:5]
+    for part in MODELS:
+        for row in tables[f"{part}.claims"]:
+            row |= {"verdict": "supported", "beyond_twin": False, "reason": None}
+            for one in row["parts"]:
+                one["verdict"] = "supported"
+        next(row for row in tables[f"{part}.measures"] if row["measure"] == "sink_weight")["value"] = 0.987
+    for row in tables["gemma3.values"]:
+        row["value"] = float("nan")
+    after = [*remember(read_models(tables))]
+    assert "32 hold in all 3 models, 0 in some and 0 in none; beyond" in after[0]
+    assert after[0].endswith("none.")
+    assert "answered yes for SmolLM2" in after[1]
+    assert "one length in all," in after[2]
+    assert "98.7\u00a0% in Gemma 3" in after[3]
+    assert "differ in 0 of 0 measures" in after[4]
+    assert not {*before} & {*after}
+
+
+def test_models_are_named_by_what_is_known_of_them() -> None:
+    assert spread({"A": True, "B": True}) == "in all"
+    assert spread({"A": False, "B": False}) == "in none"
+    assert spread({"A": True, "B": False, "C": None}) == "in A (not known in C)"
+
+
+def test_models_of_the_same_numbers_do_not_differ() -> None:
+    one, *_ = read_models(TABLES)
+    assert {row["p_holm"] for row in compare_measures(one, one)} == {1.0}
 
 
 @pytest.mark.slow
 def test_a_study_with_effects_is_told_whole(small: duckdb.DuckDBPyConnection) -> None:
-    made = read_tables(small, dict.fromkeys(PARTS, SMALL.study))
+    made = {name: table for part in PARTS for name, table in read_tables(small, part, SMALL.study).items()}
     tables = TABLES | {name: table.to_pylist() for name, table in made.items()}
     page = render_page(tables)
     assert "has not been run" not in page

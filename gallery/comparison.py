@@ -1,0 +1,230 @@
+"""Models beside one another: what to remember, the verdicts on each claim, and in which measures two of them differ."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import pyarrow as pa
+from scipy import stats
+
+from geometry.statistics.verdicts import ERROR_RATE, correct_holm
+from reports.charts.families import separation_and_chance
+from reports.findings.claims import BEYOND, VERDICTS, format_interval
+from reports.findings.headlines import Separation, judge_separation
+from reports.findings.numbers import Row, count, join_words, number, percent
+
+MODELS = {"smollm2": "SmolLM2", "gemma3": "Gemma 3", "embedded": "the embedded model"}
+"""The models that are compared, by the part of the text about them; the first two are compared with one another."""
+
+PICTURE = "separation.png"
+
+VALUE, TWIN = ("value", "value_low", "value_high"), ("twin_value", "twin_low", "twin_high")
+"""Columns of a measure and of the same of the twin."""
+
+POINTS = {
+    "recall_compared": ("recall_compared", VALUE),
+    "recall_of_random": ("recall_of_random", VALUE),
+    "recall_of_shuffled": ("recall_of_shuffled", VALUE),
+    "recall_compared_of_twin": ("recall_compared", TWIN),
+}
+"""Of the picture, with the measures and columns that they show."""
+
+ASSUMPTIONS = {
+    "norms_stable_within_sequence": "value states of one length",
+    "similarity_decays_exponentially": "similarity that decays exponentially",
+    "phases_fit": "weights of four phases",
+}
+"""Claims that are the assumptions behind the paper's bounds."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What has been found in one model."""
+
+    part: str
+    """The part of the text about it."""
+    name: str
+    study: Row
+    claims: Mapping[str, Row]
+    measures: Mapping[str, Row]
+    values: Mapping[str, Sequence[float]]
+    """The numbers of the sequences behind each measure, on the scale on which it is tested."""
+
+    @property
+    def separation(self) -> Separation:
+        """Whether its heads separate what they select."""
+        return judge_separation(
+            self.study, [*self.claims.values()], [*self.measures.values()], self.study["twin_sequences"]
+        )
+
+    def holds(self, claim: str) -> bool | None:
+        """Whether a claim holds; None if it is undecided or cannot be tested."""
+        return {"supported": True, "not supported": False}.get(self.claims[claim]["verdict"])
+
+
+def read_models(tables: Mapping[str, Sequence[Row]]) -> list[Model]:
+    """The models of which there are tables."""
+    return [_read_model(tables, part, name) for part, name in MODELS.items() if f"{part}.measures" in tables]
+
+
+def _read_model(tables: Mapping[str, Sequence[Row]], part: str, name: str) -> Model:
+    values: dict[str, list[float]] = {}
+    for row in tables[f"{part}.values"]:
+        values.setdefault(row["measure"], []).append(row["value"])
+    (study,) = tables[f"{part}.study"]
+    claims = {row["claim"]: row for row in tables[f"{part}.claims"]}
+    return Model(part, name, study, claims, {row["measure"]: row for row in tables[f"{part}.measures"]}, values)
+
+
+def spread(holds: Mapping[str, bool | None]) -> str:
+    """Say of which models something holds, and of which that is not known: ``in A and B (not known in C)``."""
+    held, unknown = ([name for name, one in holds.items() if one is kind] for kind in (True, None))
+    where = "in all" if len(held) == len(holds) > 1 else f"in {join_words(held or ['none'])}"
+    return where + (f" (not known in {join_words(unknown)})" if unknown else "")
+
+
+def remember(models: Sequence[Model]) -> Iterator[str]:
+    """What to remember of the models, in five sentences."""
+    yield _count_supported(models)
+    yield _tell_separation(models)
+    found = [f"{words} {_spread_claim(models, claim)}" for claim, words in ASSUMPTIONS.items()]
+    yield (
+        f"Of what the paper's bounds assume, we find {join_words(found)}; the share of selections that meet their "
+        f"premise Δ > 0 is {_list_shares(models, 'premise_share')}."
+    )
+    short, reset = (_spread_claim(models, claim) for claim in ("sink_compressed", "resets_look_at_sink"))
+    yield (
+        f"Of the attention, the first position gets {_list_shares(models, 'sink_weight')}; its value state is short "
+        f"where heads have a sink {short}, and heads that look at it are more often Reset heads {reset}."
+    )
+    yield _tell_differences(models)
+
+
+def _spread_claim(models: Sequence[Model], claim: str) -> str:
+    return spread({model.name: model.holds(claim) for model in models})
+
+
+def _list_shares(models: Sequence[Model], measure: str) -> str:
+    """A share in each model that has it: ``5 % in A and 3 % in B``."""
+    given = [(model.measures[measure]["value"], model.name) for model in models if measure in model.measures]
+    return join_words([f"{percent(value)} in {name}" for value, name in given if value is not None])
+
+
+def _count_supported(models: Sequence[Model]) -> str:
+    """How many claims hold in all, in some and in no model, and which go beyond random weights."""
+    shared = [claim for claim in models[0].claims if all(claim in model.claims for model in models)]
+    held = [sum(model.holds(claim) is True for model in models) for claim in shared]
+    counted = [f"{len(shared) - held.count(0) - held.count(len(models))} in some", f"{held.count(0)} in none"]
+    beyond = {
+        claim: [model.name for model in models if model.claims[claim]["beyond_twin"]]
+        for claim in models[0].claims
+        if claim in shared
+    }
+    named = [f"“{models[0].claims[claim]['statement']}” in {join_words(of)}" for claim, of in beyond.items() if of]
+    return (
+        f"Of {count(len(shared), 'claim')} of the paper, {held.count(len(models)) or 'none'} hold in all "
+        f"{len(models)} models, {join_words(counted)}; beyond what random weights of the same architecture show, "
+        f"{join_words(named or ['none'])}."
+    )
+
+
+def _tell_separation(models: Sequence[Model]) -> str:
+    """Beside which controls the heads of each model separate what they select."""
+    controls = {model.name: model.separation.controls for model in models}
+    told = [
+        f"than {control} {spread({name: of[place].is_worse for name, of in controls.items()})}"
+        for place, control in enumerate(("keys at random", "shuffled value states", "random weights"))
+    ]
+    answers = [f"{model.separation.answer.lower()} for {model.name}" for model in models]
+    return (
+        "Whether the geometry of its heads separates what they select is answered "
+        f"{join_words(answers)}: it does better {join_words(told)}."
+    )
+
+
+def _tell_differences(models: Sequence[Model]) -> str:
+    """In how many measures the first two models differ, and on how many claims their verdicts are opposite."""
+    if len(models) < 2:
+        return "One model tells nothing about others."
+    one, other = models[:2]
+    rows = compare_measures(one, other)
+    apart = sum(row["p_holm"] <= ERROR_RATE for row in rows)
+    opposite = count(len(list_opposite(one, other)), "claim")
+    return (
+        f"{one.name} and {other.name} differ in {apart} of {count(len(rows), 'measure')} behind the claims by more "
+        f"than their texts explain, and have opposite verdicts on {opposite}."
+    )
+
+
+def list_opposite(one: Model, other: Model) -> list[str]:
+    """The claims that hold in one of two models and not in the other."""
+    return [
+        claim
+        for claim in one.claims
+        if claim in other.claims and {one.holds(claim), other.holds(claim)} == {True, False}
+    ]
+
+
+def compare_measures(one: Model, other: Model) -> list[Row]:
+    """The measures behind the claims that both models can test, the largest relative differences first.
+
+    ``p_holm`` is Welch's, over sequences, of the numbers that measures are tested by, after Holm's correction for all
+    rows: whether the two models differ on texts like these. Each is one model of its family.
+    """
+    tested = [
+        {
+            part["measure"]
+            for claim in model.claims.values()
+            if claim["verdict"] != "not testable"
+            for part in claim["parts"]
+            if not part["measure"].endswith(BEYOND)
+        }
+        for model in (one, other)
+    ]
+    shared = sorted(set.intersection(*tested, {*one.measures}, {*other.measures}))
+    pairs = [(name, one.values.get(name, ()), other.values.get(name, ())) for name in shared]
+    tests = [(name, stats.ttest_ind(mine, yours, equal_var=False)) for name, mine, yours in pairs if {*mine} | {*yours}]
+    known = [(name, float(test.pvalue)) for name, test in tests if test.pvalue == test.pvalue]
+    corrected = correct_holm(p for _, p in known)
+    rows = [
+        {"measure": name, "one": one.measures[name], "other": other.measures[name], "p_holm": p}
+        for (name, _), p in zip(known, corrected, strict=True)
+    ]
+    return sorted(rows, key=_measure_difference, reverse=True)
+
+
+def _measure_difference(row: Row) -> float:
+    values = row["one"]["value"], row["other"]["value"]
+    size = sum(abs(value) for value in values)
+    return abs(values[0] - values[1]) / size if size else 0.0
+
+
+def mark(row: Row | None) -> str:
+    """The verdict on a claim as a sign, and whether it goes beyond random weights."""
+    if row is None:
+        return "–"
+    beyond = {True: " beyond", False: " as random", None: ""}[row["beyond_twin"]]
+    return VERDICTS[row["verdict"]][0] + beyond
+
+
+def format_twin(row: Row) -> str:
+    """A measure of the twin of random weights."""
+    return "–" if row["twin_value"] is None else number(row["twin_value"])
+
+
+def format_measure(row: Row) -> str:
+    """A measure with its interval."""
+    return format_interval(row, low="value_low", high="value_high")
+
+
+def draw_separation(models: Sequence[Model]) -> alt.LayerChart:
+    """Recall of each model beside random keys, shuffled value states and random weights."""
+    rows = [
+        {"label": model.name, "member": place, "quantity": point}
+        | {name: model.measures[measure][column] for name, column in zip(VALUE, columns, strict=True)}
+        for place, model in enumerate(models)
+        for point, (measure, columns) in POINTS.items()
+        if measure in model.measures
+    ]
+    chart: alt.LayerChart = separation_and_chance(pa.Table.from_pylist(rows), "recall", "Recall", ordered=False)
+    return chart.properties(width=520)
