@@ -138,7 +138,7 @@ def _tell_separation(models: Sequence[Model]) -> str:
     answers = [f"{model.separation.answer.lower()} for {model.name}" for model in models]
     return (
         "Whether the geometry of its heads separates what they select is answered "
-        f"{join_words(answers)}: it does better {join_words(told)}."
+        f"{join_words(answers)}; it does better {join_words(told)}."
     )
 
 
