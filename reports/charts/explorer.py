@@ -71,6 +71,11 @@ LINES: dict[str, dict[str, str]] = {
     },
     "norms": {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
     "cosines": {"cos_sink": "sink", "cos_last": "last token"},
+    "errors": {
+        "error_renormalised": "rescaled",
+        "error_mean": "mean for the rest",
+        "weight_left_out": "weight left out",
+    },
 }
 """The curves of one head: columns of each chart, as its legend names them."""
 
@@ -79,6 +84,7 @@ _AXES = {
     "recall": "Recall (ratio)",
     "norms": "Norm (model units)",
     "cosines": "Cosine",
+    "errors": "Error (share of output)",
 }
 _DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
@@ -114,8 +120,8 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     )
     overview = alt.vconcat(_draw_map(rows, chosen, n), _describe_head(chosen), spacing=16)
     description = (
-        f"A map of {numbers.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
-        "chosen, against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum."
+        f"A map of {numbers.count(len(rows), 'head')}, layers by heads, beside line charts of the head that is chosen, "
+        "against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum, errors of its output."
     )
     return alt.concat(  # in one step: Altair copies all parts several times in each
         overview,

@@ -32,8 +32,10 @@ def _build_explorer(source: Source) -> Figure:
         "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or at the "
         "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
         "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
-        f"of s_N with both. {separation.FLOOR} The elbow is the N where the harmonic mean of Precision and Recall "
-        f"bends most. {taxonomy_findings.EXPLAINED}. The curves come from sql/queries/explorer_curves.sql.",
+        f"of s_N with both. Errors: how far the head’s output moves, over its norm, if it keeps the N keys with their "
+        "weights rescaled, or with the rest’s weight given to the mean value state; beside them the weight left out. "
+        f"{separation.FLOOR} The elbow is the N where the harmonic mean of Precision and Recall bends most. "
+        f"{taxonomy_findings.EXPLAINED}. The curves come from sql/queries/explorer_curves.sql.",
         marks="Grey dashes: the floor N/n of Precision. Upper, lower: the paper’s bounds.",
         charts=(charts.explorer(draft.table, curves, n=source.n),),
         broad=True,

@@ -58,6 +58,7 @@ def drawn(browser: Browser) -> dict[str, dict[int, float]]:
         "Recall (ratio)": "recall",
         "Norm (model units)": "norms",
         "Cosine": "cosines",
+        "Error (share of output)": "errors",
     }
     found: dict[str, dict[int, float]] = {}
     for label in browser.run(POINTS):

@@ -793,6 +793,12 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
                 ]
             names = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
             assert [at[name] for name in names] == [vectors[n][name] for name in names]
+    place = {"layer": row["layer"], "head": row["head"]}
+    for name in ("error_renormalised", "error_mean", "weight_left_out"):
+        of_head = "study = 'three' AND query = 23 AND layer = $layer AND head = $head"
+        sequences = three.sql(f"SELECT n, {name}::DOUBLE FROM selection WHERE {of_head}", params=place).fetchall()
+        means = [np.mean([value for at_n, value in sequences if at_n == n]) for n in row["n"]]
+        assert row[name] == pytest.approx(means)
 
 
 def test_every_study_has_a_line_of_the_index(several: duckdb.DuckDBPyConnection) -> None:
