@@ -259,7 +259,7 @@ def compute_logits(query: Tensor, key: Tensor, scale: float, softcap: float | No
 
 def compute_softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
     """Softmax of logits (B, H, Q, K) over the visible keys, followed by the learned sink if there is one."""
-    logits = logits.masked_fill(~visible, float("-inf"))
+    logits = torch.where(visible, logits, float("-inf"))
     if s_aux is None:
         return logits.softmax(dim=-1)
     sink = s_aux.float().reshape(1, -1, 1, 1).expand(*logits.shape[:3], 1)

@@ -41,6 +41,8 @@ class Heads:
     """Mean number of keys that hold 90 % of the weight at the last query of the study."""
     error: NDArray[np.float64] | None = None
     """Mean smallest N from which the error of renormalised weights stays below 10 %, at the same query."""
+    error_mean: NDArray[np.float64] | None = None
+    """The same of the error that is left if the mean stands for the rest."""
     recall: NDArray[np.float64] | None = None
     """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
     recall_n: NDArray[np.int64] | None = None
@@ -109,7 +111,8 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
         ``same_n`` and ``off_mean``, the N keys of the largest weights or distances off the mean in all heads, with each
         ``Rest``, and with sink and recent window among the N (``_window``); ``elbow`` (N of a head proportional to its
         elbow) and ``random_budgets`` (the same numbers, assigned to heads at random); ``n_90`` (N of a head
-        proportional to its ``n_90``); ``error`` (to its N for an error of 10 %); ``recall`` (the N from which on a
+        proportional to its ``n_90``); ``error`` and ``error_mean`` (to its N for an error of 10 % with
+        the same use of the other weight); ``recall`` (the N from which on a
         head's mean Recall stays at r or above); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and
         ``full_heads_random``. Names end with what the other keys' weight goes to, if it is not renormalised.
     """
@@ -118,14 +121,13 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     policies: list[Policy] = [*build_same_n(keys, same), SinkAndRecent(sink, keys - sink)]
     proportional = {
         name: scale_budgets(scores, cost, heads)
-        for name, scores in (("elbow", heads.elbow), ("n_90", heads.n_90), ("error", heads.error))
+        for name in ("elbow", "n_90", "error", "error_mean")
+        for scores in (getattr(heads, name),)
         if scores is not None and np.isfinite(scores[heads.present]).any()
     }
     for name, budgets in proportional.items():
         setting = f"mean N={budgets[heads.present].mean():.4g}"
-        policies.append(LargestKeys(name, setting, budgets))
-        if name == "error":
-            policies.append(LargestKeys(name_policy(name, "mean"), setting, budgets, rest="mean"))
+        policies.append(LargestKeys(name, setting, budgets, rest="mean" if name == "error_mean" else "renormalised"))
     if "elbow" in proportional:
         policies += [
             LargestKeys(

@@ -22,8 +22,8 @@ from extract.interventions import Call, Edit, IdentityEdit, intervene
 from extract.losses import compare, compute_log_probabilities
 from extract.policies import Block, Policy, Rest, count_fewest
 
-BLOCK_BYTES = 2**24
-"""Bytes of the float32 weights of a block of queries; at least one query."""
+BLOCK_BYTES = 2**20
+"""Bytes of the float32 weights of a block of queries, few enough for a cache of the CPU; at least one query."""
 
 BLOCKS = 16
 """Upper bound of the memory for choosing keys, in multiples of the bytes of a block."""
@@ -49,7 +49,7 @@ class SparseEdit:
         outputs = []
         for block in iterate_blocks(call):
             kept = self.policy.keep(block) & block.visible
-            self.kept += int(kept.expand(block.logits.shape).sum())
+            self.kept += int(kept.expand(block.logits.shape).count_nonzero())
             self.queries += block.logits[..., 0].numel()
             outputs.append(combine_values(block, kept, self.policy.rest))
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIECES_VERSION = 4
+PIECES_VERSION = 5
 """Version of the numbers of pieces; raised when the forward passes change."""
 
 
@@ -172,11 +172,10 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     heads = measure_heads(opened, sequences=settings.sequences)
     recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
-    n_90, error = (_read_key_budgets(sources, heads.present, name) for name in ("n_90", "n_renormalised_10"))
+    columns = {"n_90": "n_90", "error": "n_renormalised_10", "error_mean": "n_mean_10"}
+    keys = {name: _read_key_budgets(sources, heads.present, column) for name, column in columns.items()}
     scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
-    return dataclasses.replace(
-        heads, elbow=elbow, n_90=n_90, error=error, recall=recall, recall_n=recall_n, scores=scores
-    )
+    return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores, **keys)
 
 
 def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:

@@ -170,7 +170,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "interventions",
         "The increase of the model's loss when queries attend to fewer keys, by policy and budget.",
         tables=("sparsified_loss", "sparsified_loss_by_sequence"),
-        version=4,
+        version=5,
         after=(MEANS,),
         settings=("effects",),
         kinds=("torch", "parquet"),

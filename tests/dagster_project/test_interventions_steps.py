@@ -153,9 +153,11 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     assert heads.n_90 is not None
     np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
     assert heads.error is not None
+    assert heads.error_mean is not None
     for row in rows(home, "key_budgets"):
         if row["query"] == sources.query:
-            assert heads.error[row["layer"], row["head"]] == row["n_renormalised_10"]
+            place = row["layer"], row["head"]
+            assert (heads.error[place], heads.error_mean[place]) == (row["n_renormalised_10"], row["n_mean_10"])
     entropies = np.exp([entropy(one) for one in weights(sources)])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
 

@@ -38,7 +38,9 @@ def drawn(seed: int = 0) -> Heads:
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
     n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
-    return Heads(PRESENT, COUNTS, elbow, n_90, n_90[::-1], recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
+    keys = {"n_90": n_90, "error": n_90[::-1], "error_mean": n_90[:, ::-1]}
+    mass_keys = np.linspace(1, 30, len(SHARES))
+    return Heads(PRESENT, COUNTS, elbow, recall=recall, recall_n=GRID, mass_keys=mass_keys, scores=scores, **keys)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -123,6 +125,17 @@ def test_budgets_by_mass_are_proportional_to_the_keys_of_90_per_cent_of_the_weig
     assert np.abs(ratio / np.median(ratio) - 1).max() < 0.3  # up to rounding to whole keys
     shuffled = np.random.default_rng(0).permutation(heads.n_90[PRESENT])
     assert np.abs(found.budgets[PRESENT] / shuffled / np.median(ratio) - 1).max() > 1, "others would be noticed"
+
+
+def test_budgets_by_error_follow_the_error_that_their_use_of_the_rest_leaves() -> None:
+    heads = drawn()
+    found = {policy.name: policy for policy in build_policies(16, heads)}
+    for name, scores in (("error", heads.error), ("error_mean", heads.error_mean)):
+        policy = found[name]
+        assert isinstance(policy, LargestKeys)
+        assert scores is not None
+        ratio = (policy.budgets / scores)[PRESENT & np.isfinite(scores) & (policy.budgets < CONTEXT)]
+        assert np.abs(ratio / np.median(ratio) - 1).max() < 0.3, name  # up to rounding to whole keys
 
 
 def test_budgets_by_elbow_are_proportional_to_it() -> None:

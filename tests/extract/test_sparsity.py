@@ -171,6 +171,9 @@ POLICIES: dict[str, Policy] = {
     "off mean": LargestKeys("", "", BUDGETS, by="off_mean"),
     "off mean, mean": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean"),
     "off mean, mean of rest": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean_of_rest"),
+    "off mean, dropped": LargestKeys("", "", BUDGETS, by="off_mean", rest="dropped"),
+    "largest, mean of rest": LargestKeys("", "", BUDGETS, rest="mean_of_rest"),
+    "weight window": LargestKeys("", "", BUDGETS, sink=1, recent=2),
     "window": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean", sink=1, recent=2),
     "mass": Mass(0.7),
     "mass, mean": Mass(0.7, rest="mean"),
@@ -203,7 +206,7 @@ def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> 
 
 @pytest.mark.parametrize(
     ("policy", "wrong"),
-    [("largest", "scale"), ("largest", "sink"), ("off mean", "mean"), ("largest, mean", "mean")],
+    [("largest", "scale"), ("largest", "sink"), ("off mean", "mean"), ("largest, mean", "mean"), ("window", "mean")],
 )
 def test_a_wrong_reading_is_noticed(policy: str, wrong: str) -> None:
     model, attention = model_of("gpt-oss"), attention_of("gpt-oss")
