@@ -123,7 +123,8 @@ def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.
     assert "loss-and-error" not in figures(small, SMALL)
     row = "heads, 8, 0.5, 0.4, 0.6, 0.01, 0.02, 0.1, -0.1, 0.2, 0.5, 0.3 FROM loss_associations LIMIT 1"
     added = f"INSERT INTO loss_associations SELECT study, 'selected', '{findings.ERROR}', {row}"
-    with changed(small, "UPDATE head_ablation SET kind = 'selected' WHERE kind = 'mean'", added):
+    other = "* REPLACE ('selected' AS kind, 2 * delta_loss AS delta_loss) FROM head_ablation WHERE kind = 'zero'"
+    with changed(small, f"INSERT INTO head_ablation SELECT {other}", added):
         found = figures(small, SMALL)["loss-and-error"]
         losses = small.sql("SELECT layer, head, delta_loss FROM head_ablation WHERE kind = 'selected'").fetchall()
     (chart,) = found.charts
