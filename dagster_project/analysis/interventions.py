@@ -172,10 +172,19 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     heads = measure_heads(opened, sequences=settings.sequences)
     recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
-    columns = {"n_90": "n_90", "error": "n_renormalised_10", "error_mean": "n_mean_10"}
-    keys = {name: _read_key_budgets(sources, heads.present, column) for name, column in columns.items()}
+    columns = ("n_90", "n_renormalised_10", "n_mean_10")
+    n_90, error, error_mean = (_read_key_budgets(sources, heads.present, column) for column in columns)
     scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
-    return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores, **keys)
+    return dataclasses.replace(
+        heads,
+        elbow=elbow,
+        n_90=n_90,
+        error=error,
+        error_mean=error_mean,
+        recall=recall,
+        recall_n=recall_n,
+        scores=scores,
+    )
 
 
 def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
