@@ -106,7 +106,7 @@ picture: smollm2  ## render the README's pictures: SmolLM2's page in headless Ch
 	$(BIN)/python -c 'import sys, vl_convert; sys.stdout.buffer.write(vl_convert.svg_to_png(sys.stdin.read(), scale=1.25))' \
 		<$(ATTENTION_GEOMETRY_HOME)/pictures/explorer.svg >docs/explorer.png
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
-		--window-size=1280,1600 --virtual-time-budget=20000 --screenshot=docs/report.png \
+		--window-size=1280,1080 --virtual-time-budget=20000 --screenshot=docs/report.png \
 		file://$(ATTENTION_GEOMETRY_HOME)/reports/smollm2.html
 
 clean:  ## remove the environment and caches, but not the data

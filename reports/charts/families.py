@@ -249,9 +249,9 @@ def traces(table: pa.Table, title: str, *, threshold: float | None = None) -> al
         base.mark_line(style="outline", strokeWidth=1, opacity=0.45).transform_filter(
             "isValid(datum.value) && !datum.appears"
         ),
-        base.mark_line(style="mean").transform_filter("datum.appears"),
+        *([base.mark_line(style="mean").transform_filter("datum.appears")] if ended else []),
         base.mark_point(filled=True, size=50, opacity=0).transform_filter("isValid(datum.value)"),
-        names.mark_text(style="chosen-facts", align="left", dx=6).encode(text=alt.Text("name:N")),
+        *([names.mark_text(style="chosen-facts", align="left", dx=6).encode(text=alt.Text("name:N"))] if named else []),
         mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
 

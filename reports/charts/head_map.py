@@ -145,7 +145,9 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         drawn.append(points.transform_filter("quantity == 'pattern'"))
     reach = max((abs(row["delta_loss"] or 0) for row in rows), default=0) or 1
     drawn += [
-        _colour_points(mark(style="outlined"), "layer", alt.Scale(range="heatmap")),
+        _colour_points(
+            mark(style="outlined"), "layer", alt.Scale(domain=[0, max(row["layer"] for row in rows)], range="heatmap")
+        ),
         _colour_points(mark(style="outlined"), "delta_loss", alt.Scale(domain=[-reach, reach], range="diverging")),
     ]
     ring = mark(style="chosen", filled=False, size=260, strokeWidth=2.5, opacity=1)

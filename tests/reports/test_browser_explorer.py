@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from reports.charts.explorer import LINES
+from reports.charts.labels import add_nearest
 from reports.findings.explorer import choose_first
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
@@ -158,10 +159,10 @@ def test_the_keyboard_alone_chooses(opened: Browser, small: duckdb.DuckDBPyConne
 
 
 LEGENDS = f"""
-return [...{EXPLORER}.querySelectorAll('g.role-legend')].slice(0, 2).map(legend =>
+return [...{EXPLORER}.querySelectorAll('g.role-legend')].slice(0, 3).map(legend =>
     [...legend.querySelectorAll('g.role-legend-label text')].some(text => text.getAttribute('fill-opacity') != '0'))
 """.strip()
-"""Whether the legend of kinds is seen, and that of numbers."""
+"""Whether the legend of kinds is seen, that of numbers, and that of signed ones."""
 
 
 def find_numbers(texts: list[str]) -> list[float]:
@@ -174,30 +175,36 @@ def find_numbers(texts: list[str]) -> list[float]:
 def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     heads = ask(small, "explorer_heads", study=SMALL.study, query=SMALL.query, n=4).rows()
     colours = (
-        f"return [...{EXPLORER}.querySelectorAll('g.mark-rect.role-mark')].slice(0, 2)"
+        f"return [...{EXPLORER}.querySelectorAll('g.mark-rect.role-mark')].slice(0, 3)"
         ".map(marks => [...marks.querySelectorAll('path')]"
         ".map(path => [path.getAttribute('fill'), path.getAttribute('opacity')]))"
     )
     written = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
     choose(opened, "Colour", "Kind of head")
     opened.wait(f"{LEGENDS}[0]")
-    kinds, hidden = opened.run(colours)
-    by_label = {row["label"]: colour for row, (colour, _) in zip(heads, kinds, strict=True)}
-    assert [by_label[row["label"]] for row in heads] == [colour for colour, _ in kinds]
-    assert len(set(by_label.values())) == len(by_label)
-    assert {opacity for _, opacity in hidden} == {"0"}
-    assert opened.run(LEGENDS) == [True, False]
-    for title, column in {"Recall at N = 4": "recall", "Elbow (N)": "elbow_n", "ρ₀": "rho_0"}.items():
+    kinds, *hidden = opened.run(colours)
+    near = add_nearest(heads)
+    by_kind = {row["near"]: colour for row, (colour, _) in zip(near, kinds, strict=True)}
+    assert [by_kind[row["near"]] for row in near] == [colour for colour, _ in kinds]
+    assert len(set(by_kind.values())) == len(by_kind)
+    assert {opacity for group in hidden for _, opacity in group} == {"0"}
+    assert opened.run(LEGENDS) == [True, False, False]
+    for title, column in {
+        "Recall at N = 4": "recall",
+        "Elbow (N)": "elbow_n",
+        "ρ₀, mean cosine with the sink": "rho_0",
+    }.items():
         choose(opened, "Colour", title)
         known = [row[column] for row in heads if row[column] is not None]
-        opened.wait(f"{LEGENDS}[1]")
+        place = 2 if column == "rho_0" else 1
+        opened.wait(f"{LEGENDS}[{place}]")
         for _ in range(100):  # until the numbers of this quantity are written
             values = find_numbers(opened.run(written))
             if values == pytest.approx(sorted(known), abs=0.0051):
                 break
             time.sleep(0.05)
-        assert opened.run(LEGENDS) == [False, True]
-        _, numbers = opened.run(colours)
+        assert opened.run(LEGENDS) == [False, place == 1, place == 2]
+        numbers = opened.run(colours)[place]
         assert len(numbers) == len(known)
         # cells that had a value before come first, so that shades are compared with values by how often each occurs
         shades = Counter(colour for colour, _ in numbers)
