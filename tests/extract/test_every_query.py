@@ -58,9 +58,9 @@ def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
 
 @pytest.mark.one_case
 @every_family
-@pytest.mark.parametrize("rows", [KEYS, 7])
+@pytest.mark.parametrize("rows", [7, pytest.param(KEYS, marks=pytest.mark.long)])
 def test_measures_are_those_of_the_captured_weights(family: Family, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one block of queries or several."""
+    """In several blocks of queries, or in one."""
     monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_ := 4 * 2 * 4 * KEYS * rows)
     monkeypatch.setattr(two_pass, "BLOCK_BYTES", bytes_ * len(attention_of(family.name).layers))
     largest, jumps = compare(read(family))
