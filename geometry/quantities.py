@@ -708,6 +708,7 @@ RATES = ("precision", "recall", "specificity")
 """What ``geometry.selection.every_query.Contexts`` averages over queries: P(r_max, N), R(r_min, N), and specificity."""
 
 _NO_LEVEL = "of fewer than 3 keys"
+_NO_WEIGHT = "if all weights are 0"
 
 
 def _declare_level(what: str) -> Quantity:
@@ -733,10 +734,16 @@ class QueryMeasures:
     precision_excess_level: Annotated[F64, _declare_level("Precision above its floor, (P - N/n_keys) / (1 - N/n_keys)")]
     effective_keys: Annotated[
         F64,
-        replace(_declare_effective("effective number of keys, exponential of the weights' entropy"), axes=BY_POSITION),
+        replace(
+            _declare_effective("effective number of keys, exponential of the weights' entropy", missing=_NO_WEIGHT),
+            axes=BY_POSITION,
+        ),
     ]
     n_90: Annotated[
-        F64, replace(_declare_fewest("fewest keys that hold 90 % of the weights", "n_keys"), axes=BY_POSITION)
+        F64,
+        replace(
+            _declare_fewest("fewest keys that hold 90 % of the weights", "n_keys", missing=_NO_WEIGHT), axes=BY_POSITION
+        ),
     ]
     sink_weight: Annotated[F64, _declare_weight("position 0", missing=_NO_SINK)]
     self_weight: Annotated[F64, _declare_weight("the query's own position")]
@@ -753,7 +760,10 @@ class QueryMeasures:
         ),
     ]
     top_weight: Annotated[
-        F64, replace(_declare_top("largest weight, divided by the sum of the weights"), axes=BY_POSITION)
+        F64,
+        replace(
+            _declare_top("largest weight, divided by the sum of the weights", missing=_NO_WEIGHT), axes=BY_POSITION
+        ),
     ]
     output_norm: Annotated[F64, _declare_length("‖s_n‖, norm of the sum of all weighted value states", "", BY_POSITION)]
     error_renormalised_16: Annotated[

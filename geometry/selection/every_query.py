@@ -434,8 +434,8 @@ def describe_weights(weights: F32, order: I64, query: int, first: int, out: F64)
     while 10.0 * held < 9.0 * total:
         held += np.float64(weights[order[most]])
         most += 1
-    out[0] = math.exp(math.log(total) - logs / total)
-    out[1], out[5] = most, order[0]
+    out[0] = math.exp(math.log(total) - logs / total) if total > 0.0 else np.nan
+    out[1], out[5] = most if total > 0.0 else np.nan, order[0]
     out[2] = np.float64(weights[0]) if first == 0 else np.nan
     out[3], out[6] = np.float64(weights[query]), np.float64(weights[order[0]]) / total
     out[4] = np.float64(weights[query - 1]) if first < query else np.nan

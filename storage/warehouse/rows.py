@@ -230,7 +230,9 @@ def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
         head, query = (axis.ravel() for axis in np.indices(later.shape[:2], np.int32))
         columns = {"query": query + np.int32(1), "head": head.astype(np.int16)}
         for quantity, column in zip(OF_QUERIES, np.moveaxis(later, -1, 0), strict=True):
-            columns[quantity.name] = column.ravel().astype(quantity.dtype)
+            known = ~np.isnan(column.ravel())
+            whole = np.where(known, column.ravel(), -1).astype(quantity.dtype)
+            columns[quantity.name] = pa.array(whole, mask=~known)
         yield build_batch(fill_columns(head.size, **where) | columns)
 
 

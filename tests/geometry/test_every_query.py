@@ -166,6 +166,23 @@ def test_a_query_with_one_key_has_no_level() -> None:
     assert (found.top_position == np.arange(1, 8)).all()
 
 
+def test_a_query_whose_weights_are_all_0_has_no_spread() -> None:
+    """As where a learned sink takes everything; the queries beside it are not touched."""
+    weights, values, first = draw_layer("random", n=24, window=24)
+    whole, *_ = measure_queries(weights.copy(), values, first)
+    weights[1, 20] = 0
+    found, k_in, k_out = measure_queries(weights, values, first)
+    none = {"effective_keys", "n_90", "top_weight", "error_renormalised_16"}
+    for name in list_declared(QueryMeasures):
+        of_query = getattr(found, name)[1, 20]
+        assert np.isnan(of_query) == (name in none), name
+        others = (np.delete(getattr(measured, name), 20, axis=1) for measured in (found, whole))
+        np.testing.assert_array_equal(*others, err_msg=name)
+    assert [found.output_norm[1, 20], found.sink_weight[1, 20], found.top_position[1, 20]] == [0, 0, 0]
+    grid = half_octave_grid(22)  # all keys are at s_N: every radius has them all
+    np.testing.assert_array_equal([k_in[1, 20, : len(grid)], k_out[1, 20, : len(grid)]], [grid, 22 - grid])
+
+
 @pytest.mark.parametrize(("n", "rows", "d"), [(64, 63, 8), (700, 200, 64), (1200, 1199, 8), (3000, 40, 32)])
 def test_memory_is_that_of_the_bound(n: int, rows: int, d: int) -> None:
     """Whatever the number of heads; of 3,000 keys the cosines come in strips."""

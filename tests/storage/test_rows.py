@@ -211,6 +211,7 @@ def test_every_query_and_context(tmp_path: Path) -> None:
     given = {spec.name: np.zeros(spec.shape(sizes), spec.dtype) for spec in specs if spec.name != "finished"}
     for name in ("query_measures", "context_means"):
         given[name] = np.arange(given[name].size, dtype=np.float32).reshape(shapes[name])
+    given["query_measures"][1, 0, 1, 2, list(list_declared(QueryMeasures)).index("n_90")] = np.nan  # no weight
     given["context_means"][..., 0, 1:] = np.nan  # of contexts of two keys
     for sequence in range(2):
         store.write(sequence, {name: array[sequence] for name, array in given.items()})
@@ -218,7 +219,9 @@ def test_every_query_and_context(tmp_path: Path) -> None:
     assert len(queries) == 2 * 3 * 4
     for row in queries:
         at = given["query_measures"][row["sequence"], row["layer"], row["head"], row["query"]]
-        assert [row[name] for name in list_declared(QueryMeasures)] == at.tolist()
+        known = [None if np.isnan(number) else number for number in at.tolist()]
+        assert [row[name] for name in list_declared(QueryMeasures)] == known
+    assert sum(row["n_90"] is None for row in queries) == 1
     contexts = pa.Table.from_batches(rows.build_context_rows(store)).to_pylist()
     grid = list_half_octaves(5).tolist()
     assert len(contexts) == 2 * 3 * (1 + 2 * len(grid))
