@@ -24,6 +24,7 @@ from benchmarks import (
     metrics,
     run,
     selection,
+    separation,
 )
 from benchmarks.measure import Benchmark, Result, describe_machine
 
@@ -32,6 +33,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
     metrics.BENCHMARK,
     large.BENCHMARK,
+    *separation.BENCHMARKS,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,

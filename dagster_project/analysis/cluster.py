@@ -60,7 +60,8 @@ Dask's own trim threshold, 64 KiB, gives every array back to the system, which t
 """
 
 FEW_KEYS = 384
-"""Below so many keys steps of a task are so short that two threads wait for Python's lock longer than they compute."""
+"""Below so many keys steps of a task are so short that two threads wait for Python's lock longer than they compute:
+``python -m benchmarks --only separation.threads``."""
 
 TICK = 0.05
 """Seconds between two polls for results."""

@@ -1,0 +1,110 @@
+"""AUC and the nulls on a grid of N against one matrix product.
+
+Holds the benchmarks ``separation.*``. Heads are those of ``benchmarks.heads``. All contenders run on one thread and
+are measured in process time, but for ``separation.threads_*``: the same heads on two threads and on one, in seconds.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from time import process_time
+
+import numpy as np
+
+from benchmarks.heads import SATURATED, draw_head
+from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
+from benchmarks.selection import limit_threads
+from geometry.arrays import F64, I64
+from geometry.grids import half_octave_grid, log_grid
+from geometry.separation import comparisons
+from geometry.separation.chance import separability, separation
+from geometry.separation.nulls import draw_order, make_key, shuffle_places
+
+HEADS = 64
+"""Heads that are computed on two threads and on one."""
+
+DRAWS = 8
+"""Draws of each null for the separability of a head."""
+
+
+def make_grid(n: int, length: int) -> I64:
+    """``length`` values of N, evenly spaced on a log axis: the coarsest ``log_grid`` with enough values, shortened."""
+    grid = next(grid for points in count(2) if len(grid := log_grid(n, points)) >= length)
+    return np.delete(grid, np.arange(length - 1, len(grid) - 1))
+
+
+def compare_threads(*, sizes: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+    """Separability of heads of few and of many keys on two threads, one BLAS thread each, against one."""
+    return [_compare_threads(n, head_dim, repeats) for n in sizes]
+
+
+def _compare_threads(n: int, head_dim: int, repeats: int) -> Result:
+    weights, values = draw_head(n, head_dim)
+    grid = half_octave_grid(n)
+
+    def run(threads: int) -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            tasks = (partial(separability, weights, values, grid, draws=4, seed=seed) for seed in range(HEADS))
+            list(pool.map(lambda task: task(), tasks))
+
+    with limit_threads():
+        seconds = alternate(partial(run, 2), partial(run, 1), repeats=repeats)
+    return compare(
+        f"separation.threads_{n}",
+        "cost",
+        (f"separability of {HEADS} heads of {n} keys, two threads", seconds[:, 0]),
+        ("one thread", seconds[:, 1]),
+        sizes={"n": n, "head_dim": head_dim},
+    )
+
+
+def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
+    """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
+    weights, values = draw_head(n, head_dim)
+    saturated, _ = draw_head(n, head_dim, SATURATED)
+    grid, key, keys = make_grid(n, length), make_key(np.array([0])), comparisons.arrange_keys(weights[None], values)
+    places, of = shuffle_places(key, 0, n, sink=True)[None], np.zeros(1, np.int64)
+
+    def measure(keys: comparisons.Keys, orders: I64 | None = None) -> F64:
+        selections = comparisons.select(keys, grid, orders, of)
+        return comparisons.compute_measures(comparisons.compare(keys, grid, selections), grid, n)
+
+    with limit_threads():
+        seconds = alternate(
+            lambda: separation(weights, values, grid),
+            lambda: separation(saturated, values, grid),
+            lambda: measure(keys, draw_order(key, 0, n)[None]),
+            lambda: measure(keys.shuffle(places)),
+            lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
+            make_product(values),
+            repeats=repeats,
+            clock=process_time,
+        )
+    against = ("one float32 matrix product n x d x n, one thread", seconds[:, -1])
+    sizes = {"n": n, "head_dim": head_dim, "grid": len(grid)}
+    contenders = (
+        ("separation.auc", "separation of one head (AUC), one thread", 1.5),
+        ("separation.saturated", "the same of a saturated head, weights of which underflow", 1.5),
+        ("separation.random_selection", "six measures of one random selection of a head", 1.0),
+        ("separation.shuffled_values", "six measures of a head whose value states are shuffled once", 1.0),
+        ("separation.separability", f"separability of one head, {DRAWS} draws of each null", None),
+    )
+    return [
+        compare(name, "cost", (what, seconds[:, index]), against, sizes=sizes, target=target)
+        for index, (name, what, target) in enumerate(contenders)
+    ]
+
+
+BENCHMARKS = (
+    Benchmark(
+        "separation.product",
+        full=partial(compare_with_product, n=1024, head_dim=128, length=48, repeats=51),
+        small=partial(compare_with_product, n=256, head_dim=64, length=24, repeats=5),
+    ),
+    Benchmark(
+        "separation.threads",
+        full=partial(compare_threads, sizes=(128, 256, 512, 1024, 2048), head_dim=64, repeats=7),
+        small=partial(compare_threads, sizes=(16, 32), head_dim=8, repeats=3),
+    ),
+)
