@@ -63,6 +63,7 @@ CLAIM_TABLES = (
     "claims",
     "claim_parts",
     "loss_associations",
+    "query_means",
     "head_plane",
     "head_plane_axes",
 )

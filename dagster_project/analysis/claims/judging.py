@@ -18,6 +18,7 @@ from dagster_project.analysis.claims import (
     norms,
     patterns,
     plane,
+    queries,
     regimes,
     separation,
     sink,
@@ -42,7 +43,7 @@ from geometry.statistics.verdicts import (
 from reports.findings.claims import BEYOND
 from storage.warehouse.rows import build_listed
 
-SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, effects)
+SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, queries, effects)
 """The modules of measures and claims."""
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
@@ -110,6 +111,7 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
         "claim_parts": _list_parts(judged, estimates, decided),
         "claims": _list_claims(judged, estimates, evidence, twin, decided),
         "loss_associations": effects.correlate_losses(evidence),
+        "query_means": queries.list_rows(evidence),
         **plane.list_rows(evidence),
     }
     yield from ((table, build_listed(table, of_table)) for table, of_table in rows.items())

@@ -89,6 +89,8 @@ def make_tables(
     worth: float = 1.0,
     gain: float = 0.2,
     loss: float = 0.5,
+    last_apart: float | None = 0.01,
+    other_query: int = 47,
     effects: bool = True,
     seed: int = 0,
 ) -> Tables:
@@ -219,6 +221,8 @@ def make_tables(
         regime=np.array(regimes, object)[:, None, None, None],
         positive_share=np.clip(positive + scatter(0.05, shape), 0, 1),
     )
+    if last_apart is not None:
+        tables["query_heads"] = _make_queries(recall, last_apart, other_query, rng)
     return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
 
 
@@ -240,6 +244,15 @@ def _make_counts(sequences: int, layers: int, recall: np.ndarray) -> dict[str, A
     turned = np.clip(np.log(n) / np.log(QUERY) + 0.1 * np.arange(layers)[:, None, None], 0, 1)
     k_in = np.round(recall[..., None] * n).astype(int)
     return fill((*BY_HEAD, ""), shape, query=QUERY, n=n, k_in=k_in, cos_sink=1 - turned, cos_last=turned)
+
+
+def _make_queries(recall: np.ndarray, last_apart: float, other: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Levels at three queries, the last of which is as far from the others in one head as in the next, up or down."""
+    queries = np.array([other - 1, other, QUERY])
+    sign = np.where(np.arange(HEADS) % 2, 1, -1)[:, None] * (queries == QUERY)
+    levels = recall[..., None] + last_apart * sign + 0.01 * rng.standard_normal((*recall.shape, len(queries)))
+    rows = {"query": queries, "n_keys": queries + 1, "recall_level": levels, "specificity_level": levels}
+    return fill((*BY_HEAD, ""), levels.shape, **rows)
 
 
 def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:

@@ -107,6 +107,7 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "kinds_in_order": (REVERSED, {"labels": ["TTTTMMMM"]}, "no head is Reset in any sequence"),
     "resets_look_at_sink": ({"resting": "Mixer"}, {"resting": ""}, "no head gives most of its weight to the sink"),
     "margin_positive_early": ({"positive": 0.1}, {"regimes": ["IV"]}, "no head has a regime II"),
+    "last_query_like_others": ({"last_apart": 0.1}, {"last_apart": None}, "no every_query"),
     "recall_predicts_loss": ({"worth": -1.0}, NO_LOSS, "no head costs 0.01 nats"),
     "elbow_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "recall_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
