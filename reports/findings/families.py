@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from scipy import stats
-
 from geometry.statistics.verdicts import correct_holm
 from reports.findings.numbers import Row, count, format_with_interval, join_sentences, name_head, number, percent
 
@@ -112,6 +110,8 @@ def tell_first(differences: Sequence[Row], trends: Sequence[Row], claims: Sequen
 
 def find_apart(differences: Sequence[Row], trends: Sequence[Row]) -> list[Row]:
     """The named quantities that differ, corrected for their number (Holm); the clearest first."""
+    from scipy import stats  # slow to import, and only families need it
+
     sequences = {row["study"]: row["sequences"] for row in trends if row["sequences"]}
     known = [row for row in differences if row["quantity"] in NAMES and row["difference_low"] is not None]
     statistics = []

@@ -1,7 +1,7 @@
 -- grain:   one row per (kind, measure)
 -- inputs:  loss_associations; $study
 -- meaning: Which measures of heads go with the loss without them, within layers, by a permutation test of KV groups? Beside
---          them the correlations over all heads, which depth moves, and how far the error of 16 keys is ahead
+--          them the correlations over all heads, and how far the error is ahead
 SELECT
     kind,
     measure,

@@ -23,7 +23,7 @@ from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import iterate_figures
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import SELECTION, TENSORS, LayerSize
+from storage.zarr.arrays import SELECTION, LayerSize, build_tensor_specs
 from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -46,6 +46,7 @@ PROVENANCE = {
     "versions": {"device": "cpu"},
 }
 Arrays = dict[str, np.ndarray]
+SPECS = build_tensor_specs(values="float32", computed="float32", sink_measure=True, probe=True)
 
 OF_HEADS = (
     "assumption_norms",
@@ -86,7 +87,7 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
 
 def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learned: dict[int, float]) -> Arrays:
     """The tensors of one sequence of a model of these layers, with the fill where there is nothing."""
-    arrays = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in TENSORS}
+    arrays = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in SPECS}
     del arrays["finished"]
     for index, layer in enumerate(layers):
         if not (size := LAYERS[layer]).heads:
@@ -128,7 +129,7 @@ def measured(
     most = {"head": "heads", "kv_head": "kv_heads", "head_dim": "head_dim"}
     sizes = {"sequence": SEQUENCES, "query": len(QUERIES), "layer": len(layers), "key": KEYS}
     sizes |= {axis: max(getattr(size, name) for size in sizes_of) for axis, name in most.items()}
-    specs = [replace(spec, dtype=values) if spec.name == "values" else spec for spec in TENSORS]
+    specs = [replace(spec, dtype=values) if spec.name == "values" else spec for spec in SPECS]
     store = SequenceStore.resume(home.tensors(NAME), specs, sizes, PROVENANCE, sizes_of)
     for sequence in range(SEQUENCES):
         store.write(sequence, change(padded(sequence, layers, sizes, learned)))
@@ -206,7 +207,7 @@ def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> N
 @pytest.mark.long
 def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
     other = landed(measured(tmp_path, change=littered))
-    tensors = SequenceStore.open(other.tensors(NAME), TENSORS)
+    tensors = SequenceStore.open(other.tensors(NAME), SPECS)
     assert np.isfinite(tensors.read("attention", slice(None))).all()
     found, wanted = metrics_of(other), metrics_of(mixed)
     for spec in SELECTION:
@@ -217,7 +218,7 @@ def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
 
 def test_what_is_no_ones_would_change_something_if_it_were_read(mixed: Home) -> None:
     """The stores of the test before do differ, there alone."""
-    tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
+    tensors = SequenceStore.open(mixed.tensors(NAME), SPECS)
     whole = tensors.read("attention", 0)
     own = [read_layer(tensors, "attention", layer, sequence=0) for layer in list_attending_layers(tensors)]
     assert np.isnan(whole).any()
@@ -235,7 +236,7 @@ def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
         metrics_of(measured(tmp_path / name, change=change))
         for name, change in (("wide", rounded), ("exact", lambda arrays: arrays))
     )
-    stored = SequenceStore.open(Home(tmp_path / "narrow").tensors(NAME), TENSORS)
+    stored = SequenceStore.open(Home(tmp_path / "narrow").tensors(NAME), SPECS)
     assert str(stored.array("values").dtype) == "float16"
     for name in ("value_norm", "norm_s", "k_in", "mean_cosine"):
         got = narrow.read(name, slice(None))
@@ -287,7 +288,7 @@ def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
 
 def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> None:
     """Layers of four and of two heads: the fit of the model begins with the mean weight of the sink over six heads."""
-    tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
+    tensors = SequenceStore.open(mixed.tensors(NAME), SPECS)
     sink = np.concatenate([read_layer(tensors, "attention", n, query=0, key=0).mean(axis=0) for n in (0, 2)])
     row = next(row for row in summary(mixed, "assumption_weights_model") if row["query"] == QUERIES[0])
     assert row["p_sink"] == pytest.approx(sink.mean())
@@ -295,7 +296,8 @@ def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> Non
 
 def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
     tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
-    for unasked in ("planted_assumptions", "head_ablation", "head_ablation_by_sequence"):
+    of_effects = ("head_ablation", "head_ablation_by_sequence")
+    for unasked in ("planted_assumptions", *of_effects, "query_heads", "context_heads", "query_means"):
         tables.remove(unasked)
     assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
     heads, (sizes,), *found = asked(

@@ -41,7 +41,7 @@ def stores(home: Path) -> dict[str, tuple[bytes, int]]:
 def test_the_study_is_recorded_in_the_data_root_only(mine: Path, inputs: Path) -> None:
     recorded = yaml.safe_load((mine / "studies.yaml").read_text(encoding="utf-8"))
     described = {"model": f"{inputs}/llama", "corpus": f"{inputs}/book.txt", "context_length": 48, "sequences": 4}
-    described |= {"twin": None, "probe": None}
+    described |= {"twin": None, "probe": None, "every_query": False}
     assert recorded == {"studies": {"mine": described}}
     assert "mine" not in yaml.safe_load(locate_shipped_file().read_text(encoding="utf-8"))["studies"]
 

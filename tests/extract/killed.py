@@ -74,10 +74,10 @@ def narrow(most: int) -> object:
     """``capture`` in a memory that has room for ``most`` sequences."""
     import torch
 
-    def fails(model: object, attention: object, ids: torch.Tensor, *others: object) -> object:
+    def fails(model: object, attention: object, ids: torch.Tensor, *others: object, **named: object) -> object:
         if len(ids) > most:
             msg = "CUDA out of memory. Tried to allocate 2.00 GiB."
             raise torch.OutOfMemoryError(msg)
-        return capture(model, attention, ids, *others)
+        return capture(model, attention, ids, *others, **named)
 
     return fails

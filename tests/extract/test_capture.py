@@ -555,7 +555,7 @@ def test_a_pass_ends_at_the_attention_of_the_last_layer(name: str, monkeypatch: 
     last = max(number for number, size in enumerate(attention.layers) if size != NO_LAYER)
     assert calls == Counter(range(last))
     run = module._run
-    monkeypatch.setattr(module, "_run", lambda *arguments: run(*arguments[:-1]))
+    monkeypatch.setattr(module, "_run", lambda *arguments, **named: run(*arguments[:-1], **named))
     whole = capture(model, attention, ids(), QUERIES)
     assert calls == Counter(range(last)) + Counter(range(len(attention.layers)))
     for tensor in ("weights", "values", "patterns", "first_key"):

@@ -191,9 +191,9 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
     computed: list[torch.Tensor] = []
     original = batches.capture
 
-    def recorder(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
+    def recorder(model: object, how: object, ids: torch.Tensor, *others: object, **named: object) -> Capture:
         computed.append(ids)
-        return original(model, how, ids, *others)
+        return original(model, how, ids, *others, **named)
 
     monkeypatch.setattr(batches, "capture", recorder)
     assert run(inputs, path).written == 1
@@ -362,8 +362,8 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     taken: list[int] = []
     original = batches.capture
 
-    def measured(*arguments: object) -> Capture:
-        captured = original(*arguments)
+    def measured(*arguments: object, **named: object) -> Capture:
+        captured = original(*arguments, **named)
         tensors = captured.buffers.tensors.values()
         taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
         return captured
@@ -553,11 +553,11 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
     computed: list[int] = []
     original = batches.capture
 
-    def fails(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
+    def fails(model: object, how: object, ids: torch.Tensor, *others: object, **named: object) -> Capture:
         computed.append(len(ids))
         if len(computed) == 2:
             raise RuntimeError(FULL)
-        return original(model, how, ids, *others)
+        return original(model, how, ids, *others, **named)
 
     monkeypatch.setattr(batches, "capture", fails)
     run(inputs, tmp_path / "store", batch_size=4)
@@ -573,9 +573,9 @@ def roomy_at_first(most: int) -> Callable[..., Capture]:
     first: list[torch.Tensor] = []
     narrowed = narrow(most)
 
-    def read(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
+    def read(model: object, how: object, ids: torch.Tensor, *others: object, **named: object) -> Capture:
         first.append(ids[0])
-        return (capture if torch.equal(ids[0], first[0]) else narrowed)(model, how, ids, *others)
+        return (capture if torch.equal(ids[0], first[0]) else narrowed)(model, how, ids, *others, **named)
 
     return read
 
