@@ -18,6 +18,9 @@ MODELS = {"smollm2": "SmolLM2", "gemma3": "Gemma 3", "embedded": "the embedded m
 
 PICTURE = "separation.png"
 
+ROUNDED = 1e-12
+"""Share of a value by which rounding moves it."""
+
 VALUE, TWIN = ("value", "value_low", "value_high"), ("twin_value", "twin_low", "twin_high")
 """Columns of a measure and of the same of the twin."""
 
@@ -183,7 +186,8 @@ def compare_measures(one: Model, other: Model) -> list[Row]:
     ]
     shared = sorted(set.intersection(*tested, {*one.measures}, {*other.measures}))
     pairs = [(name, one.values.get(name, ()), other.values.get(name, ())) for name in shared]
-    tests = [(name, stats.ttest_ind(mine, yours, equal_var=False)) for name, mine, yours in pairs if {*mine} | {*yours}]
+    varied = [(name, mine, yours) for name, mine, yours in pairs if all(_vary(values) for values in (mine, yours))]
+    tests = [(name, stats.ttest_ind(mine, yours, equal_var=False)) for name, mine, yours in varied]
     known = [(name, float(test.pvalue)) for name, test in tests if test.pvalue == test.pvalue]
     corrected = correct_holm(p for _, p in known)
     rows = [
@@ -191,6 +195,11 @@ def compare_measures(one: Model, other: Model) -> list[Row]:
         for (name, _), p in zip(known, corrected, strict=True)
     ]
     return sorted(rows, key=_measure_difference, reverse=True)
+
+
+def _vary(values: Sequence[float]) -> bool:
+    """Whether values of sequences differ by more than their rounding, as a test of means needs."""
+    return bool(values) and max(values) - min(values) > ROUNDED * max(map(abs, values))
 
 
 def _measure_difference(row: Row) -> float:

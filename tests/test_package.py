@@ -64,6 +64,7 @@ def hand_on_kernels(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # kernels compile anew
 def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel: Path, tmp_path: Path) -> None:
     """An environment of its own that holds the wheel alone; only third-party packages come from the running one."""
     venv.create(tmp_path / "env", with_pip=False)

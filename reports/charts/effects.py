@@ -93,6 +93,8 @@ def _draw_map(heads: pa.Table, column: str, title: str, says: str, *, log: bool)
     scale = alt.Scale(type="symlog", constant=NATS if signed else 1) if log else alt.Scale(zero=True)
     if signed:
         scale["domain"], scale["range"] = [-reach, reach], "diverging"
+    elif log:
+        scale["domain"] = [0, reach]  # whose ticks the colour bar has
     legend = alt.Legend(format=".3~g", gradientLength=height)
     if log:
         legend["values"] = _list_ticks(reach, NATS if signed else 1, signed=signed)

@@ -13,7 +13,7 @@ from dagster_project.analysis.metrics_store import METRICS_VERSION
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import TENSORS
+from storage.zarr.arrays import build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 
@@ -56,7 +56,8 @@ def finished(
     )
     first = np.maximum(queries + 1 - (keys - first_key), 0)
     sizes = {"sequence": sequences, "query": len(queries), "layer": 1, "head": heads, "kv_head": heads, "key": keys}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes | {"head_dim": 4}, PROVENANCE)
+    specs = build_tensor_specs(values="float32", computed="float32", sink_measure=True, probe=True)
+    store = SequenceStore.resume(home.tensors(NAME), specs, sizes | {"head_dim": 4}, PROVENANCE)
     for sequence in range(sequences):
         drawn = np.zeros((len(queries), 1, heads, keys), np.float32)
         for row, start, query in zip(drawn, first, queries, strict=True):

@@ -315,12 +315,12 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     seen: list[torch.Tensor] = []
     original, write, make = batches.capture, SequenceStore.write, batches.Buffers
 
-    def watched_capture(*arguments: object) -> Capture:
+    def watched_capture(*arguments: object, **named: object) -> Capture:
         nonlocal captures, most
         captures += 1
         if captures == 2:
             second_pass.set()
-        captured = original(*arguments)
+        captured = original(*arguments, **named)
         alive.add(captured)
         seen.append(captured.weights.clone())
         gc.collect()

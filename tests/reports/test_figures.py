@@ -115,7 +115,7 @@ TOLD = {
     "coverage": ["bound_means SET premise_share = 0.77"],
     "width": ["bound_means SET recall_lower = 0.1 WHERE family = 'printed'"],
     "margins": ["bound_means SET margin = margin + 0.1"],
-    "norm-variation": ["assumption_norms SET sequences = 77", "assumption_norms SET cv_within_sequence = 0.77"],
+    "norm-variation": ["assumption_norms SET cv_within_sequence = 0.77"],
     "similarity-errors": ["assumption_similarity SET preferred = 'floor'"],
     "similarity-model": ["assumption_similarity_model SET rho_0 = -0.77"],
     "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1"],
@@ -135,7 +135,7 @@ TOLD = {
         "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
     ],
     "context-metrics": ["selection_means_model SET recall = recall / 2 WHERE query = 23"],
-    "context-elbows": ["elbows_model SET elbow_n = 13 WHERE query = 23"],
+    "context-elbows": ["elbows_model SET elbow_n = 13, harmonic_mean = 0.6 WHERE query = 23"],
     "context-kinds": ["head_taxonomy SET label = 'Mixer' WHERE query = 5"],
 }
 """By figure, changes each of which its sentences tell."""
