@@ -22,6 +22,7 @@ from benchmarks import (
     large,
     load,
     metrics,
+    processes,
     run,
     selection,
     separation,
@@ -37,6 +38,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
+    processes.BENCHMARK,
     landing.BENCHMARK,
     load.BENCHMARK,
 )

@@ -31,7 +31,7 @@ PROCESSES = 4
 """Most processes: as many assets take long, the fits of Assumptions 2 and 3, separability and temperature."""
 
 FEW_SELECTIONS = 400_000
-"""Below so many selections processes take longer to start than they save."""
+"""Below so many selections processes take longer to start than they save (``benchmarks --only processes``)."""
 
 PROCESS_MEMORY = 1_000_000_000
 """Bytes of free memory for each process, of which libraries take a third."""
