@@ -4,6 +4,7 @@ It says ``ready``, and as soon as the file GO is there it makes the store if the
 sequence from FIRST.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -36,3 +37,5 @@ def main(where: str, first: str, step: str, go: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # as the product's commands end: threads of the object store's client may abort in finalisation
