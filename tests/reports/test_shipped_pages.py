@@ -100,6 +100,7 @@ def assert_legible(browser: Browser, page: Path, width: int) -> None:
         browser.wait(f"return ({silent.removeprefix('return ')}) == 0")
         if width == 390:
             assert cells_beyond(browser) == []
+        assert browser.run("return document.querySelectorAll('.answer .scrolls').length") == 0
         if width == 1280:
             assert browser.run("return document.querySelectorAll('.listing.scrolls').length") == 0
     finally:
