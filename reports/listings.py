@@ -137,11 +137,11 @@ def tabulate_patterns(rows: Sequence[Row]) -> Listing:
         return DASH if row is None else format_difference(row)
 
     return Listing(
-        ("Label", "Heads", *KINDS),
+        ("Label", "Heads: strongest (layer.head)", *KINDS),
         tuple(
-            (label, f"{row_of[label, 'recall']['heads']:,}", *(write(label, kind) for kind in KINDS))
+            (label, f"{row['heads']:,}: {row['strongest']}", *(write(label, kind) for kind in KINDS))
             for label in LABELS
-            if (label, "recall") in row_of
+            if (row := row_of.get((label, "recall")))
         ),
     )
 

@@ -239,7 +239,7 @@ def contrast(label: str, quantity: str, value: float, spread: float | None = 0.1
     """A row of ``measures_by_label``, its interval ``spread`` to either side."""
     ends = {"value_low": None, "value_high": None}
     ends |= {} if spread is None else {"value_low": value - spread, "value_high": value + spread}
-    return {"label": label, "quantity": quantity, "heads": 3, "value": value, **ends}
+    return {"label": label, "quantity": quantity, "heads": 3, "strongest": "1.0, 0.1", "value": value, **ends}
 
 
 SEEN = {"layers": 0, "all_layers": 18, "fewest": None, "most": None, "queries": 1023}
@@ -270,8 +270,8 @@ def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -
 
 def test_the_table_of_patterns_has_a_row_for_each_label_and_a_dash_for_what_is_not_known() -> None:
     listing = listings.tabulate_patterns(CONTRASTS)
-    assert listing.headings == ("Label", "Heads", "Retriever", "Mixer", "Reset", "Other")
+    assert listing.headings == ("Label", "Heads: strongest (layer.head)", "Retriever", "Mixer", "Reset", "Other")
     assert listing.rows == (
-        ("sink", "3", "\u2013", "\u2013", "0.5 (0.4 to 0.6)", "\u2013"),
-        ("previous", "3", "\u2013", "\u2013", "\u2013", "\u2013"),
+        ("sink", "3: 1.0, 0.1", "\u2013", "\u2013", "0.5 (0.4 to 0.6)", "\u2013"),
+        ("previous", "3: 1.0, 0.1", "\u2013", "\u2013", "\u2013", "\u2013"),
     )
