@@ -5,16 +5,7 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import (
-    HEAD,
-    distinguish_lines,
-    head_grid,
-    layer_chart,
-    n_axis,
-    points,
-    tooltips,
-    write_in_cells,
-)
+from reports.charts.elements import difference_map, distinguish_lines, layer_chart, n_axis, points, tooltips
 from reports.findings import chance as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -86,32 +77,9 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         Name of the null.
     """
     kept = [row for row in heads.to_pylist() if (row["measure"], row["null_model"]) == ("auc", null)]
-    rows = [{**row, "clear": _mark_side(row)} for row in kept]
-    base, height = head_grid(rows)
-    reach = max([0.01, *(abs(row["difference"]) for row in rows)])
-    color = alt.Color(
-        "difference:Q",
-        title=None,
-        scale=alt.Scale(domain=[-reach, reach], range="diverging"),
-        legend=alt.Legend(format=".2~f", gradientLength=height),
-    )
     shown = {"value": "AUC", "null_value": "AUC by chance", "difference": "Difference"}
-    shown |= {"low": "95 % interval from", "high": "to"}
-    return layer_chart(
-        rows,
-        f"Minus {findings.NULLS[null]}",
-        f"Heat map, layers by heads. {findings.describe_heads(rows, null)}",
-        base.mark_rect().encode(color=color, tooltip=[*HEAD, *tooltips(".3~f", **shown)]),
-        *write_in_cells(base, alt.Text("clear:N"), "abs(datum.difference)", reach / 2),
-        height=height,
-    )
-
-
-def _mark_side(row: Row) -> str:
-    """Mark the side of 0 on which the interval lies."""
-    if row["low"] is None:
-        return ""
-    return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""
+    says = findings.describe_heads(kept, null)
+    return difference_map(kept, "difference", f"Minus {findings.NULLS[null]}", says, shown)
 
 
 def separation_curves(curves: pa.Table) -> alt.LayerChart:

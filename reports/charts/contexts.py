@@ -1,4 +1,4 @@
-"""Charts against context size: Precision and Recall at some N, the elbow, and the kinds of heads."""
+"""Charts against context size: Precision, Recall and specificity at some N, the elbow, and the kinds of heads."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,11 +7,20 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import DASHES, X2Value, XValue, draw_dotted_lines, layer_chart, log_axis, tooltips
+from reports.charts.elements import (
+    DASHES,
+    X2Value,
+    XValue,
+    difference_map,
+    draw_dotted_lines,
+    layer_chart,
+    log_axis,
+    tooltips,
+)
 from reports.charts.labels import segments, stack_shares
 from reports.findings import contexts as findings
-from reports.findings import numbers
-from reports.findings.numbers import Row
+from reports.findings.chance import MEASURES
+from reports.findings.numbers import Row, drop_nulls
 
 APART = 13
 """Smallest distance of the names at the ends of lines, in pixels."""
@@ -26,37 +35,53 @@ ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 """Elbows that are drawn, as the legend names them."""
 
 
-def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
-    """Precision or Recall against the size of the context, one line for each N.
+def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.LayerChart:
+    """Precision, Recall or specificity against the size of the context, one line for each N or each share of the keys.
 
     Parameters
     ----------
     metrics
-        ``metrics_by_query``: query (position), metric, n, heads, mean, low, high (ratios from 0 to 1).
+        ``metrics_by_query``: query (position), n_keys, metric, n, heads, mean, low, high (ratios from 0 to 1).
     metric
-        ``precision`` or ``recall``.
+        ``precision``, ``recall`` or ``specificity``.
+    same
+        What is the same along a line: ``n``, or ``share``, the number of keys of which one is selected.
     """
     rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
-    rows = _drop_trivial(rows_of_metric, metric)
-    top = max(row["mean"] for row in rows) or 1
+    rows = _drop_trivial(rows_of_metric)
+    rows = rows if same == "n" else _drop_single(rows)
+    top, name = max(row["mean"] for row in rows) or 1, MEASURES[metric]
     scale = alt.Scale(domain=[0, top], nice=False)
-    y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=scale)
-    order = sorted({row["n"] for row in rows})
-    color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=order))
+    y = alt.Y("mean:Q", title=f"{name} (ratio)", scale=scale)
+    order = sorted({row[same] for row in rows})
+    color = alt.Color(f"{same}:O", legend=None, scale=alt.Scale(domain=order))
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
-    dash = alt.StrokeDash("n:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
+    dash = alt.StrokeDash(f"{same}:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
     base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
-    tooltip = tooltips(".3~f", context=_CONTEXT, n="N", mean=f"Mean {numbers.NAMES[metric]}", heads="Heads")
+    shown = {"context": _CONTEXT, "n": "N", "mean": f"Mean {name}", "low": "95 % interval from", "high": "to"}
+    says = findings.describe_metric(rows_of_metric, metric) if same == "n" else "The share is the same along it."
     return layer_chart(
         rows,
-        f"{numbers.NAMES[metric]} against context size",
-        "Line chart against context size on a log axis, one line for each N. "
-        f"{findings.describe_metric(rows_of_metric, metric)}",
+        f"{name} {_TITLES[same]}",
+        f"Line chart against context size on a log axis, one line for each {_KEPT[same]}. {says}",
         *(_draw_floors(base, scale) if metric == "precision" else []),
         base.mark_line().encode(strokeDash=dash),
-        base.mark_point(filled=True, size=45).encode(tooltip=tooltip),
-        *_name_ends(rows, top, color),
+        base.transform_filter("isValid(datum.low)").mark_rule().encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
+        base.mark_point(filled=True, size=45).encode(tooltip=tooltips(".3~f", **shown, heads="Heads")),
+        *_name_ends(rows, top, color, same),
     )
+
+
+def has_shares(metrics: pa.Table) -> bool:
+    """Whether some share of the keys is selected at two sizes of the context or more."""
+    return bool(_drop_single([_add_context(row) for row in metrics.to_pylist() if row["n"] > 1]))
+
+
+def _drop_single(rows: Sequence[Row]) -> list[Row]:
+    """The rows with N a whole share of the context, and a share that another context has too."""
+    whole = [{**row, "share": row["context"] // row["n"]} for row in rows if row["context"] % row["n"] == 0]
+    sizes = {share: {row["context"] for row in whole if row["share"] == share} for share in {r["share"] for r in whole}}
+    return [row for row in whole if row["share"] > 1 and len(sizes[row["share"]]) > 1]
 
 
 def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
@@ -65,9 +90,9 @@ def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
     return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
 
 
-def _drop_trivial(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Drop Recall at N = 1, which is 1 by definition, unless there is nothing else."""
-    return [row for row in rows if metric != "recall" or row["n"] > 1] or list(rows)
+def _drop_trivial(rows: Sequence[Row]) -> list[Row]:
+    """Drop N = 1, where all are 1 by definition, unless there is nothing else."""
+    return [row for row in rows if row["n"] > 1] or list(rows)
 
 
 def _add_context(row: Row) -> Row:
@@ -83,13 +108,23 @@ def _make_axis(rows: Sequence[Row]) -> alt.X:
     return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=False, padding=INSIDE)
 
 
-def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
+_TITLES = {"n": "against context size", "share": "at a share of the keys"}
+"""How titles go on."""
+
+_KEPT = {"n": "N", "share": "share of the keys"}
+"""What lines are of."""
+
+_NOTES = {"n": "N = {}", "share": "1/{}"}
+"""Names of lines."""
+
+
+def _name_ends(rows: Sequence[Row], top: float, color: alt.Color, same: str) -> list[alt.Chart]:
     """Write the name of each line next to its last point, with a stroke to it, moved just enough to avoid overlaps."""
     largest = max(row["context"] for row in rows)
     ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
     places = _space_apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
     names = [
-        {"n": row["n"], "end": row["mean"], "place": place * top, "note": f"N = {row['n']}"}
+        {same: row[same], "end": row["mean"], "place": place * top, "note": _NOTES[same].format(row[same])}
         for row, place in zip(ends, places, strict=True)
     ]
     base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))
@@ -110,6 +145,22 @@ def _space_apart(places: Sequence[float], step: float) -> list[float]:
     for index in reversed(range(len(moved) - 1)):
         moved[index] = min(moved[index], moved[index + 1] - step)
     return moved
+
+
+def context_slopes(slopes: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
+    """Change of a metric of every head as the context doubles, at one N.
+
+    Parameters
+    ----------
+    slopes
+        ``average_slopes``: layer, head, mean, low, high.
+    metric
+        ``precision``, ``recall`` or ``specificity``.
+    n
+        The N.
+    """
+    title = f"{MEASURES[metric]} at N = {n}, change for each doubling"
+    return difference_map(slopes, "mean", title, findings.describe_heads(slopes, metric), {"mean": "Change"})
 
 
 def context_elbows(elbows: pa.Table) -> alt.LayerChart:
@@ -133,7 +184,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         heads="Heads with an elbow",
     )
     base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
-    drawn = {column: name for column, name in ELBOWS.items() if numbers.drop_nulls(rows, column)}
+    drawn = {column: name for column, name in ELBOWS.items() if drop_nulls(rows, column)}
     return layer_chart(
         rows,
         "Elbow against context size",

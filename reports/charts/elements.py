@@ -334,6 +334,38 @@ def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
     return grid, len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
 
 
+def difference_map(rows: Sequence[Row], column: str, title: str, says: str, shown: Mapping[str, str]) -> alt.LayerChart:
+    """A number of every head that may lie on either side of 0, marked if its interval (low, high) lies on one.
+
+    says: its description; shown: titles of other columns in the tooltip, before those of the interval.
+    """
+    marked = [{**row, "clear": _mark_side(row)} for row in rows]
+    base, height = head_grid(rows)
+    reach = max([0.01, *(abs(row[column]) for row in rows)])
+    color = alt.Color(
+        f"{column}:Q",
+        title=None,
+        scale=alt.Scale(domain=[-reach, reach], range="diverging"),
+        legend=alt.Legend(format=".2~f", gradientLength=height),
+    )
+    ends = {"low": "95 % interval from", "high": "to"}
+    return layer_chart(
+        marked,
+        title,
+        f"Heat map, layers by heads. {says}",
+        base.mark_rect().encode(color=color, tooltip=[*HEAD, *tooltips(".3~f", **shown, **ends)]),
+        *write_in_cells(base, alt.Text("clear:N"), f"abs(datum.{column})", reach / 2),
+        height=height,
+    )
+
+
+def _mark_side(row: Row) -> str:
+    """Mark the side of 0 on which the interval lies."""
+    if row["low"] is None:
+        return ""
+    return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""
+
+
 def edges(values: Sequence[float], *, log: bool = False) -> list[float]:
     """Edges of the bars of a histogram that holds all ``values``: round numbers, or equal steps on a log axis.
 

@@ -1,4 +1,6 @@
-"""How Precision, Recall, elbows and kinds of heads change with the size of the context."""
+"""How Precision, Recall, specificity, elbows and kinds of heads change with the size of the context."""
+
+import pyarrow as pa
 
 from reports.charts import contexts as charts
 from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Source, has_values
@@ -13,28 +15,79 @@ ONE_QUERY = (
 
 
 def build_figures(source: Source) -> tuple[Figure, ...]:
-    """Measures against the position of the query."""
+    """Measures against the position of the query, of every query where it was measured."""
     answer = source.ask_study("labels_by_query")
+    metrics, heads = _build_metrics(source), _build_heads(source)
     if contexts_findings.has_several_contexts(answer.rows()):
-        return (_build_metrics(source), _build_elbows(source))
+        return (metrics, _build_elbows(source), *heads)
+    if not metrics.empty:
+        return (metrics, *heads)
     why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
     return (Draft("contexts-none", "Measures against context size", answer).leave_empty(why),)
 
 
 def _build_metrics(source: Source) -> Figure:
-    draft = Draft("context-metrics", "Precision and Recall against context size", source.ask_study("metrics_by_query"))
-    if not contexts_findings.has_several_contexts(draft.rows):
+    """Of every query by classes of context size, else of those that were chosen."""
+    curves = source.ask_study("context_curves")
+    keys = ("query", "n_keys", "metric", "n", "heads")
+    every = pa.Table.from_pylist(contexts_findings.average_sequences(curves.rows(), *keys))
+    answer = curves if every.num_rows else source.ask_study("metrics_by_query")
+    draft = Draft("context-metrics", "Precision, Recall and specificity against context size", answer)
+    table = every if every.num_rows else draft.table
+    if not contexts_findings.has_several_contexts(table.to_pylist()):
         return draft.leave_empty("Fewer than two of the queries have two keys to select from.")
-    metrics = ("precision", "recall")
+    slopes = contexts_findings.describe_slopes(source.ask_study("context_slopes", n=source.n).rows(), source.n)
+    changes = (contexts_findings.describe_metric(table.to_pylist(), metric) for metric in contexts_findings.METRICS)
+    kept = ("n", "share") if charts.has_shares(table) else ("n",)
     return draft.show(
-        numbers.join_sentences(*(contexts_findings.describe_metric(draft.rows, metric) for metric in metrics)),
-        "Each point is a mean over heads, each first averaged over sequences, which are the same for every size: a "
-        "query selects among the tokens up to its own. Recall at N = 1 is 1 by definition and "
-        f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
-        marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
+        slopes or numbers.join_sentences(*changes),
+        f"Each point is a mean over heads, each first averaged over sequences{_name_queries(bool(every.num_rows))}. "
+        f"At N = 1 all are 1 by definition, and left out. {FLOOR} No null is drawn: selections at "
+        "random may change with the context, too. The paper measures only at 1024 tokens.",
+        part=table,
+        marks="Stronger lines: larger N, or smaller shares; rules: 95 % intervals over sequences; ticks: the floor N/n "
+        "of Precision.",
         tab="Context size",
-        charts=tuple(charts.context_metric(draft.table, metric=metric) for metric in metrics),
+        stacked=len(kept) > 1,
+        charts=tuple(
+            charts.context_metric(table, metric=metric, same=same)
+            for metric in contexts_findings.METRICS
+            for same in kept
+        ),
     )
+
+
+def _name_queries(every: bool) -> str:
+    """Of which queries a point is."""
+    if every:
+        return " and all their queries that see at most so many keys and more than half of them"
+    return ", which are the same for every size: a query selects among the tokens up to its own"
+
+
+def _build_heads(source: Source) -> tuple[Figure, ...]:
+    """The change of every head with the context, folded; nothing without every query."""
+    draft = Draft(
+        "context-heads", "Change of every head with the context", source.ask_study("context_slopes", n=source.n)
+    )
+    slopes = {
+        metric: contexts_findings.average_slopes(draft.rows, metric)
+        for metric in contexts_findings.METRICS
+        if draft.rows
+    }
+    if not slopes or not slopes["recall"]:
+        return ()
+    told = draft.show(
+        numbers.join_sentences(
+            f"With each doubling of the context at N = {source.n}:",
+            *(contexts_findings.describe_heads(rows, metric) for metric, rows in slopes.items()),
+        ),
+        "Slopes of straight lines in the logarithm of the context, in every sequence, over all queries. "
+        "About one in twenty heads that do not change has a mark.",
+        marks="Blue: a rise; orange: a fall. + and −: the whole 95 % interval over sequences lies on that side of 0.",
+        charts=tuple(charts.context_slopes(rows, metric=metric, n=source.n) for metric, rows in slopes.items()),
+        folded=True,
+    )
+    return (told,)
 
 
 def _build_elbows(source: Source) -> Figure:

@@ -1,13 +1,21 @@
-"""Findings on context size: how Precision and Recall, the elbow, and the kinds of heads change.
+"""Findings on context size: how Precision, Recall and specificity, the elbow, and the kinds of heads change.
 
 The size of a context is its query's position plus 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from math import isnan
+from statistics import fmean
 
+from geometry.statistics.moments import estimate_mean
+from reports.findings.chance import MEASURES
 from reports.findings.claims import format_interval
-from reports.findings.numbers import NAMES, Row, drop_nulls, join_sentences, number
+from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number
 from reports.findings.taxonomy import LABELS
+
+METRICS = ("precision", "recall", "specificity")
+"""The measures that are drawn against the size of the context."""
 
 
 def count_tokens(row: Row) -> int:
@@ -28,12 +36,59 @@ def describe_metric(rows: Sequence[Row], metric: str) -> str:
     before, after = ({row["n"]: row for row in points if row["query"] == query} for query in (first, last))
     shared = sorted(set(before) & set(after) - ({1} if metric == "recall" else set()))
     if not shared:
-        return f"{NAMES[metric]} has no N to compare between {first + 1:,} and {last + 1:,} tokens."
+        return f"{MEASURES[metric]} has no N to compare between {first + 1:,} and {last + 1:,} tokens."
     most = max(shared, key=lambda n: abs(after[n]["mean"] - before[n]["mean"]))
     return (
-        f"From {first + 1:,} to {last + 1:,} tokens {NAMES[metric]} changes most at N = {most:,}, from "
+        f"From {first + 1:,} to {last + 1:,} tokens {MEASURES[metric]} changes most at N = {most:,}, from "
         f"{format_interval(before[most], 'mean')} to {format_interval(after[most], 'mean')}."
     )
+
+
+def average_sequences(rows: Iterable[Row], *keys: str) -> list[Row]:
+    """The mean of ``value`` over the sequences of rows, which are sorted by these columns: mean, low, high."""
+    averaged = []
+    for place, some in groupby(rows, key=lambda row: [row[key] for key in keys]):
+        found = list(some)
+        ends = estimate_mean([row["value"] for row in found]).name_ends("mean")
+        mean, low, high = (None if isnan(end) else float(end) for end in ends.values())
+        averaged.append(dict(zip(keys, place, strict=True)) | {"mean": mean, "low": low, "high": high})
+    return averaged
+
+
+def describe_slopes(rows: Sequence[Row], n: int) -> str:
+    """Change of the mean over heads of each metric as the context doubles (``context_slopes`` at N = n)."""
+    told = []
+    for kept, words in {"number": f"At N = {n:,}", "share": "With a quarter of the keys selected"}.items():
+        points = sorted((row for row in rows if row["kept"] == kept), key=lambda row: int(row["sequence"]))
+        if points:
+            first, last = min(row["first_context"] for row in points), max(row["last_context"] for row in points)
+            changes = [f"{MEASURES[metric]} {_describe_slope(points, metric)}" for metric in METRICS]
+            told.append(f"{words}, from {first:,} to {last:,} keys: {', '.join(changes)}.")
+    return join_sentences("With each doubling of the context:" if told else "", *told)
+
+
+def _describe_slope(points: Iterable[Row], metric: str) -> str:
+    """Say which way the mean over heads goes, if its interval over sequences says it."""
+    by_sequence = groupby(points, key=lambda row: row["sequence"])
+    values = [{"value": fmean(row[metric] for row in some)} for _, some in by_sequence]
+    (row,) = average_sequences(values)
+    if row["low"] is None:
+        return f"changes by {number(row['mean'])}"
+    if row["low"] <= 0 <= row["high"]:
+        return f"neither falls nor rises for certain ({format_ends(row['low'], row['high'], number)})"
+    small, mean, large = sorted(abs(end) for end in row.values())
+    return f"{'rises' if row['low'] > 0 else 'falls'} by {number(mean)} ({format_ends(small, large, number)})"
+
+
+def average_slopes(rows: Iterable[Row], metric: str) -> list[Row]:
+    """The change of a metric of every head as the context doubles at one N, with its interval over sequences."""
+    at_n = ({**row, "value": row[metric]} for row in rows if row["kept"] == "number")
+    return average_sequences(at_n, "layer", "head")
+
+
+def describe_heads(slopes: Sequence[Row], metric: str) -> str:
+    """How many heads change for certain, and between which values (``average_slopes``)."""
+    return f"{MEASURES[metric]} changes by {describe_range(slopes, 'mean')}. {count_sides(slopes)}".strip()
 
 
 def describe_elbows(rows: Sequence[Row]) -> str:

@@ -166,13 +166,15 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
     rows = [
         {"query": query, "n_keys": 8, "metric": "recall", "n": 2**index, "heads": 1, "mean": mean, **ALONE}
         for query in (7, 15)
-        for index, mean in enumerate(means)
+        for index, mean in enumerate(means, start=1)
     ]
     rows = [row | {"metric": "precision"} for row in rows]
     chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
     ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
     places = [row["place"] for row in ends]
-    assert {row["note"]: row["end"] for row in ends} == {f"N = {2**index}": mean for index, mean in enumerate(means)}
+    assert {row["note"]: row["end"] for row in ends} == {
+        f"N = {2**index}": mean for index, mean in enumerate(means, start=1)
+    }
     assert np.diff(places).min() >= APART / theme.HEIGHT - 1e-9
     assert max(places) <= 1
     assert places[3] == 0.5
@@ -196,6 +198,22 @@ def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivi
         pa.Table.from_pylist([row for row in rows if row["n"] == 1]), metric="recall"
     )
     assert {row["n"] for row in drawn(alone)} == {1}
+
+
+def test_shares_are_drawn_where_two_contexts_have_them() -> None:
+    rows = [
+        {"query": query, "n_keys": query + 1, "metric": "recall", "n": n, "heads": 1, "mean": 0.5, **ALONE}
+        for query in (7, 15, 16)
+        for n in (1, 2, 4, 8)
+    ]
+    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="recall", same="share")
+    assert {(row["context"], row["n"], row["share"]) for row in drawn(chart)} == {
+        *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2)),
+    }
+    ends = next(rows for rows in chart.to_dict()["datasets"].values() if "place" in rows[0])
+    assert {row["note"] for row in ends} == {"1/2", "1/4"}
+    apart = pa.Table.from_pylist([row for row in rows if row["query"] != 15])
+    assert not contexts_charts.has_shares(apart)
 
 
 def test_studies_side_by_side_look_different() -> None:

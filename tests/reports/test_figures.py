@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reports.figures import Figure
+from reports.figures import Figure, contexts, find_source
 from reports.figures.parts import convert_column, select_rows
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, SYNTHETIC, THREE, Build
@@ -170,6 +170,23 @@ def test_a_change_of_its_rows_shows_in_a_figure(
             assert told_after != told or not sentences, change
             assert drawn_after != drawn or not rows, change
             assert not {"None", "nan"} & set(re.findall(r"\w+", told_after)), change
+
+
+def test_figures_over_context_are_of_every_query_where_it_was_measured(small: duckdb.DuckDBPyConnection) -> None:
+    def build() -> dict[str, Figure]:
+        source = find_source(small, "small", map_n=2)
+        return {figure.key: figure for figure in contexts.build_figures(source)}
+
+    figures = build()
+    assert {key: len(figure.charts) for key, figure in figures.items()} == {"context-metrics": 6, "context-heads": 3}
+    assert_every_chart_says_what_it_shows(figures)
+    with changed(small, "UPDATE context_heads SET recall = recall / 2 WHERE context = 16"):
+        for key, figure in build().items():
+            assert not {*tell(figure)} & {*tell(figures[key])}
+    with changed(small, "DELETE FROM context_heads"):
+        (figure,) = build().values()
+    assert figure.key == "contexts-none"
+    assert figure.empty
 
 
 def test_rows_are_selected_by_the_values_of_a_column() -> None:

@@ -206,6 +206,31 @@ def test_contexts_are_compared_where_both_have_the_n() -> None:
     assert not contexts_findings.has_several_contexts(small)
 
 
+def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
+    """Means over the heads of a sequence first: of two heads and three sequences."""
+    place = {"first_context": 16, "last_context": 512}
+    rows = [
+        {"kept": "number", "layer": 0, "head": head, "sequence": sequence, **place}
+        | {"precision": -0.2 + 0.1 * head - 0.001 * sequence, "recall": 0.3 - 0.002 * sequence}
+        | {"specificity": 0.01 * (sequence - 1)}
+        for head in (0, 1)
+        for sequence in range(3)
+    ]
+    assert contexts_findings.describe_slopes(rows, 4) == (
+        "With each doubling of the context: At N = 4, from 16 to 512 keys: Precision falls by 0.151 (0.149 to 0.153), "
+        "Recall rises by 0.298 (0.293 to 0.303), Specificity neither falls nor rises for certain (−0.0248 to 0.0248)."
+    )
+    alone = contexts_findings.describe_slopes([row for row in rows if row["sequence"] == 1], 4)
+    assert "Precision changes by −0.151, Recall changes by 0.298" in alone
+    assert contexts_findings.describe_slopes([], 4) == ""
+    heads = contexts_findings.average_slopes(rows, "precision")
+    assert [(row["head"], row["mean"]) for row in heads] == [(0, pytest.approx(-0.201)), (1, pytest.approx(-0.101))]
+    assert contexts_findings.describe_heads(heads, "precision") == (
+        "Precision changes by −0.201 (layer 0, head 0) to −0.101 (layer 0, head 1). "
+        "The 95 % interval lies above 0 in 0 of 2 heads and below in 2."
+    )
+
+
 def test_elbows_move_with_the_context_or_do_not() -> None:
     rows = [
         {"query": query, "model_elbow_n": model, "median_elbow_n": median}

@@ -48,7 +48,7 @@ FIGURES = {
     "precision-map": 1,
     "recall-map": 1,
     "chance-heads": 2,
-    "contexts-none": 0,
+    "context-metrics": 6,
     "example": 3,
     "head-map": 1,
     "kinds-by-layer": 2,
@@ -107,7 +107,7 @@ LISTINGS = {
 }
 """Figures with a table in the open."""
 
-ALWAYS_EMPTY = {"contexts-none", "coverage", "width"}
+ALWAYS_EMPTY = {"coverage", "width"}
 """Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
 
 IN_APPENDIX = {
@@ -120,6 +120,7 @@ IN_APPENDIX = {
 """Figures in folded sections, which the contents list without them."""
 
 OPTIONAL = {
+    "context-metrics",
     *("distance-rest", "convergence-uniform", "distinguishable-share", "temperature"),
     *("loss-by-head", "loss-and-geometry", "loss-by-keys"),
     *("printed-gaps", "scale-free-gaps", "correlated-gaps", "failures"),
@@ -264,7 +265,7 @@ def test_facts_are_told_beside_a_twin_and_never_without(tmp_path: Path) -> None:
     assert "It is certain that" not in alone.text("section", id="summary")
     assert {f"#{key}" for _, key in rows} <= links
     assert "There is no twin" not in shown
-    assert {fact.shown_by for fact in FACTS} <= {*FIGURES, "context-metrics"}  # drawn for several queries
+    assert {fact.shown_by for fact in FACTS} <= {*FIGURES}
 
 
 def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
@@ -475,7 +476,7 @@ def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) 
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
     absent = set(FIGURES) - {attributes["id"] for attributes, _ in page.find("figure")}
     assert absent <= OPTIONAL
-    assert set(empty) == EMPTY.get(study.study, set()) | ALWAYS_EMPTY | {"monte-carlo"}
+    assert set(empty) == EMPTY.get(study.study, set()) | ALWAYS_EMPTY | {"monte-carlo", "contexts-none"}
     assert all(re.fullmatch(r"\s*\S.*\S: \S.*", text, re.DOTALL) for text in empty.values())
     fewer = {"diagnostics", "contributions", "spheres", "similarity-heads", "kinds-patterns", *OPTIONAL} - {
         *empty,

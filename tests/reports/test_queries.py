@@ -708,7 +708,7 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
     assert [(row["query"], row["metric"], row["n"]) for row in rows] == [
         (query, metric, n)
         for query in THREE.positions
-        for metric in ("precision", "recall")
+        for metric in ("precision", "recall", "specificity")
         for n in powers
         if n <= query
     ]
@@ -725,6 +725,32 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
         quartiles = [row[f"{name}_elbow_n"] for name in ("p25", "median", "p75")]
         assert quartiles == sorted(quartiles) if known else quartiles == [None] * 3
         assert row["median_elbow_n"] == (known[(len(known) - 1) // 2] if known else None)
+
+
+def test_contexts_of_every_query_are_whole_classes(small: duckdb.DuckDBPyConnection) -> None:
+    """Of 24 keys no query sees 32, so that 16 is the largest class; slopes are NumPy's."""
+    stored = small.sql("FROM context_heads ORDER BY ALL").to_arrow_table().to_pylist()
+    of_head: dict[tuple[int, ...], dict[tuple[int, int], dict[str, float]]] = {}
+    for row in stored:
+        of_head.setdefault((row["layer"], row["head"], row["sequence"]), {})[row["context"], row["n"]] = row
+    curves = ask(small, "context_curves", study="small").rows()
+    assert {(row["n_keys"], row["n"]) for row in curves} == {(2, 1), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4)} | {
+        (16, n) for n in (1, 2, 4, 8)
+    }
+    for row in curves:
+        place = row["n_keys"], row["n"]
+        of_heads = [rows[place][row["metric"]] for key, rows in of_head.items() if key[2] == row["sequence"]]
+        assert (row["query"], row["heads"]) == (row["n_keys"] - 1, len(of_heads))
+        assert row["value"] == pytest.approx(np.mean(of_heads), abs=1e-9)
+    slopes = ask(small, "context_slopes", study="small", n=2).rows()
+    assert len(slopes) == 2 * len(of_head)
+    for row in slopes:
+        rows = of_head[row["layer"], row["head"], row["sequence"]]
+        assert (row["first_context"], row["last_context"]) == (8, 16)
+        low, high = (rows[8, 2], rows[16, 2] if row["kept"] == "number" else rows[16, 4])
+        for metric in ("precision", "recall", "specificity"):
+            assert row[metric] == pytest.approx(high[metric] - low[metric], abs=1e-9)
+    assert ask(small, "context_slopes", study="small", n=4).rows() == slopes[len(of_head) :]
 
 
 def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyConnection) -> None:
