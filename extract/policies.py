@@ -59,8 +59,12 @@ class Block:
 
     @cached_property
     def off_mean(self) -> Tensor:
-        """Norms ‖α (v − v̄)‖ of what each key adds to a head's output beyond the mean, float32 (B, H, Q, K)."""
-        distances = torch.cdist(self.mean_values, self.value.float())
+        """Norms ‖α (v − v̄)‖ of what each key adds to a head's output beyond the mean, float32 (B, H, Q, K).
+
+        Distances are products of value states, which lose the digits that all of them share: these are taken off first.
+        """
+        centre = self.value.float().mean(dim=2, keepdim=True)
+        distances = torch.cdist(self.mean_values - centre, self.value.float() - centre)
         return self.weights * distances.repeat_interleave(self.logits.shape[1] // distances.shape[1], dim=1)
 
     def average_values(self, chosen: Tensor) -> Tensor:

@@ -216,6 +216,23 @@ def test_a_wrong_reading_is_noticed(policy: str, wrong: str) -> None:
     assert (found - expected).abs().max() > NOTICED
 
 
+def test_distances_off_the_mean_keep_their_digits_where_value_states_share_most_of_theirs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    value = 100 + 0.01 * torch.randn(1, 2, 90, 8, generator=generator)
+    block = Block(
+        0,
+        torch.arange(90),
+        torch.ones(90, 90, dtype=torch.bool).tril()[None, None],
+        torch.zeros(1, 2, 90, 90),
+        None,
+        value,
+    )
+    exact = value.double()
+    means = exact.cumsum(dim=2) / torch.arange(1, 91)[:, None]
+    expected = block.weights * (means[:, :, :, None] - exact[:, :, None]).norm(dim=-1)
+    assert (block.off_mean - expected).abs().max() < 0.01 * expected[..., 1:, :].max(dim=-1).values.min()
+
+
 def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
     """Logits of a sequence that is short enough for the slow reading, longer than a window."""
     with intervene(model, attention, edit):
