@@ -18,7 +18,7 @@ from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
 from reports.queries import ask
-from reports.reader import collect_reader
+from reports.reader import MEASURES, collect_reader
 from reports.rendering import iterate_figures, render, unvalidated
 from storage.files.staging import write_atomically
 from storage.warehouse.relations import quote_literal
@@ -134,6 +134,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         name=source.study,
         further=() if reader is None else ("reader.js",),
         reader=None if reader is None else browser.pack(reader),
+        measures=() if reader is None or reader["measures"] is None else MEASURES.values(),
         name_of_model="" if study["model"] == "synthetic" else settings_findings.name_model(study),
         study=study,
         home=home,

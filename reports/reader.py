@@ -1,4 +1,4 @@
-"""The text reader of a page: the tokens of some sequences, and the keys that every head selects in them.
+"""The text reader of a page: the tokens of some sequences, what every head measures at them, and the keys it selects.
 
 The data are packed, so that no token is markup; ``templates/reader.js`` shows them.
 """
@@ -6,13 +6,35 @@ The data are packed, so that no token is markup; ``templates/reader.js`` shows t
 from itertools import groupby
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reports.figures import Source
+from reports.figures.explorer import choose_opening, count_readable
 from reports.findings.head_map import PATTERNS, describe_label
 from reports.findings.numbers import Row
 from reports.rendering import show_text, show_token
 
-MOST_KEYS, MOST_TOKENS = 60_000, 40_000
-"""Most keys and tokens of a page, which has at least one sequence."""
+MEASURES = {
+    "recall_level": "Recall",
+    "specificity_level": "specificity",
+    "effective_keys": "effective keys",
+    "sink_weight": "weight on the sink",
+    "error_renormalised_16": "error of 16 keys",
+}
+"""Columns of ``query_heads`` by which tokens are coloured, as a page names them; from 0 to 1, an error also above."""
+
+COUNTS = ("effective_keys",)
+"""Those that are numbers of keys, of which equal steps are equal ratios."""
+
+MOST_MEASURED = 2**21
+"""Most values of these measures on a page: of so many heads as it holds."""
+
+LEVELS, MISSING, LOWEST = 32, 33, 35
+"""Steps of a value, and the codes of the characters that stand for none and for the lowest."""
+
+MOST_EXAMPLES = 5
+"""Most heads that are examples of a label."""
 
 
 def collect_reader(source: Source) -> dict[str, Any] | None:
@@ -21,22 +43,81 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     Numbers have three significant digits; what is not seen of tokens is shown by symbols and codes.
     """
     heads = source.ask_query("explorer_heads", n=source.n).rows()
-    first = source.ask_study("reader_keys", sequences=1).rows()
-    if not first:
+    sequences = count_readable(source)
+    if not sequences:
         return None
-    of_one = sum(len(row["position"]) for row in first)
-    length = 1 + max(row["query"] for row in first)
-    sequences = max(1, min(MOST_KEYS // of_one, MOST_TOKENS // length))
     keys = source.ask_study("reader_keys", sequences=sequences).rows()
+    measures = _collect_measures(source, sequences)
+    length = source.overview["context_length"] if measures else 1 + max(row["query"] for row in keys)
     rows = source.ask_study("opening_tokens", sequences=sequences, positions=length).rows()
     tokens = groupby(rows, key=lambda row: row["sequence"])
+    head, example = choose_opening(source)
     return {
         "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
         "keys": [_shorten(row) for row in keys],
+        "measures": measures,
         "patterns": _describe_labels(source),
         "examples": _list_examples(source, sequences),
+        "opening": [head["layer"], head["head"], *((example["sequence"], example["query"]) if example else ())],
     }
+
+
+def _collect_measures(source: Source, sequences: int) -> dict[str, Any] | None:
+    """What heads measure at every query of some sequences, and their best and worst; None without ``every_query``.
+
+    Of each measure its name, highest value, whether steps are ratios, and a text with a character for each position of
+    each sequence of each head: its distance from ``LOWEST`` is the nearest step from the lowest value to the highest.
+    """
+    length = source.overview["context_length"]
+    most = MOST_MEASURED // (len(MEASURES) * sequences * length)
+    table = source.ask_study("reader_measures", sequences=sequences, heads=max(1, most)).table
+    if not table.num_rows:
+        return None
+    of_query = zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)
+    heads = [f"{layer}.{head}" for layer, head in dict.fromkeys(of_query)]
+    columns = {name: table[name].to_numpy().reshape(len(heads) * sequences, length - 1) for name in MEASURES}
+    return {
+        "heads": heads,
+        "columns": [
+            [title, length if name in COUNTS else 1, name in COUNTS, quantise(columns[name], length, name in COUNTS)]
+            for name, title in MEASURES.items()
+        ],
+        "lowest": LOWEST,
+        "levels": LEVELS,
+        "ends": _list_ends(source, set(heads)),
+    }
+
+
+def quantise(values: NDArray[np.floating[Any]], most: int, is_count: bool) -> str:
+    """A character for position 0, which is no query, and each of the values of a row (row, query); NaN: ``MISSING``.
+
+    Steps are equal from 0 to 1, higher values being 1; of counts, their logarithms from 1 to ``most`` are.
+    """
+    shares = np.log(values) / np.log(most) if is_count else values
+    with np.errstate(invalid="ignore"):
+        steps = LOWEST + np.round(np.clip(shares, 0, 1) * (LEVELS - 1))
+    codes = np.pad(np.nan_to_num(steps, nan=MISSING).astype(np.uint8), ((0, 0), (1, 0)), constant_values=MISSING)
+    return codes.tobytes().decode("ascii")
+
+
+def _list_ends(source: Source, heads: set[str]) -> dict[str, list[Any]]:
+    """The number of long queries of each head, and lists of the best and the worst: sequence, query, Recall, text."""
+    ends: dict[str, list[Any]] = {}
+    for row in source.ask_study("reader_examples").rows():
+        if (place := f"{row['layer']}.{row['head']}") in heads:
+            found = ends.setdefault(place, [row["queries"], [], []])
+            around = ["".join(map(show_token, row[side] or ())) for side in ("before", "after")]
+            told = [
+                row["sequence"],
+                row["query"],
+                _round(row["recall"]),
+                around[0],
+                show_token(row["token"]),
+                around[1],
+            ]
+            found[1 if row["is_best"] else 2].append(told)
+    return ends
 
 
 def _describe_labels(source: Source) -> dict[str, str]:
@@ -56,7 +137,7 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
             label,
             meaning,
             by_label[label][0]["heads"],
-            [[show_text(_round(row[name])) for name in places] for row in by_label[label]],
+            [[show_text(_round(row[name])) for name in places] for row in by_label[label][:MOST_EXAMPLES]],
         ]
         for label, meaning in PATTERNS.items()
         if label in by_label

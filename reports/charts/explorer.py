@@ -24,7 +24,6 @@ from reports.charts.elements import (
     write_layer,
 )
 from reports.charts.labels import add_nearest, fill_cells
-from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
@@ -95,7 +94,7 @@ _SHOWN = "!isValid(datum[quantity]) ? ': –' : ': ' + format(datum[quantity], '
 _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
-def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
+def explorer(heads: pa.Table, curves: pa.Table, *, n: int, first: Row) -> alt.ConcatChart:
     """A map of all heads, and the curves of the head that is chosen by a click or in two inputs.
 
     Parameters
@@ -107,11 +106,13 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
         The N of ``recall`` in ``heads``.
+    first
+        Layer and head that are chosen first.
 
     Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
     rows = add_nearest(_join_rows(heads.to_pylist(), curves.to_pylist()))
-    chosen = _make_choice(rows)
+    chosen = _make_choice(rows, first)
     curves_of_one = alt.concat(
         *(_draw_curves(rows, name, chosen) for name in LINES),
         columns=2,
@@ -176,13 +177,12 @@ def _shorten(value: Any) -> Any:
     return value
 
 
-def _make_choice(rows: Sequence[Row]) -> alt.Parameter:
+def _make_choice(rows: Sequence[Row], first: Row) -> alt.Parameter:
     """Selection of one head, by a click on a cell or in two inputs; a click outside the cells changes nothing."""
     inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
         axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
         for axis in ("layer", "head")
     }
-    first = explorer_findings.choose_first(rows)
     value = [{axis: first[axis] for axis in inputs}]
     fields = ["head", "layer"]  # inputs are shown in reverse order
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)

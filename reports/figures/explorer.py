@@ -7,6 +7,10 @@ from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure,
 from reports.findings import explorer as explorer_findings
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.head_map import describe_map
+from reports.findings.numbers import Row
+
+MOST_KEYS, MOST_TOKENS = 60_000, 40_000
+"""Most keys and tokens of the text reader of a page, which has at least one sequence."""
 
 
 def build_section(source: Source) -> Section:
@@ -27,8 +31,9 @@ def _build_explorer(source: Source) -> Figure:
         return draft.leave_empty(NOTHING_SELECTED)
     if not draft.rows or not curves.num_rows:
         return draft.leave_empty(NOT_ANALYSED)
+    first, example = choose_opening(source)
     return draft.show(
-        explorer_findings.describe_explorer(draft.rows, source.n),
+        explorer_findings.describe_explorer(draft.rows, source.n, first, example),
         "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or at the "
         "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
         "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
@@ -37,9 +42,27 @@ def _build_explorer(source: Source) -> Figure:
         f"{separation.FLOOR} The elbow is the N where the harmonic mean of Precision and Recall bends most. "
         f"{taxonomy_findings.EXPLAINED}. The curves come from sql/queries/explorer_curves.sql.",
         marks="Grey dashes: the floor N/n of Precision. Upper, lower: the paper’s bounds.",
-        charts=(charts.explorer(draft.table, curves, n=source.n),),
+        charts=(charts.explorer(draft.table, curves, n=source.n, first=first),),
         broad=True,
     )
+
+
+def choose_opening(source: Source) -> tuple[Row, Row | None]:
+    """The head that the explorer and the text reader show first, and the example that the reader shows it at."""
+    heads = source.ask_query("explorer_heads", n=source.n).rows()
+    examples = source.ask_study("label_strongest", sequences=count_readable(source)).rows()
+    return explorer_findings.choose_first(heads, examples)
+
+
+def count_readable(source: Source) -> int:
+    """How many sequences the text reader of a page holds, from the first on; 0 if the study has no keys."""
+    first = source.ask_study("reader_keys", sequences=1).rows()
+    if not first:
+        return 0
+    of_one = sum(len(row["position"]) for row in first)
+    length = 1 + max(row["query"] for row in first)
+    most: int = min(MOST_KEYS // of_one, MOST_TOKENS // length, source.overview["sequences"])
+    return max(1, most)
 
 
 def build_map(source: Source) -> Figure:

@@ -1,23 +1,23 @@
 """Findings on the explorer: what it shows, and what its blank cells mean."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head
 from reports.findings.sink import NO_RHO_0
 from reports.findings.taxonomy import OTHER
 
-WORTH_SEEING = ("induction", "duplicate", "previous")
+WORTH_SEEING = ("induction", "previous", "duplicate")
 """Labels of heads that look at one place in the text, the one that is best shown first."""
 
+CLEAR = 0.5
+"""Least share of a head's weight on the keys of its label, at one query, of a clear example."""
 
-def describe_explorer(heads: Sequence[Row], n: int) -> str:
+
+def describe_explorer(heads: Sequence[Row], n: int, first: Row, example: Row | None) -> str:
     """Which head is shown first and why, and which maps have blank cells (``explorer_heads`` at ``n``)."""
-    first = choose_first(heads)
-    label = _find_label(first)
     why = (
-        f"of those labelled {label}, the one with the least weight on the sink"
-        if label
+        f"of those labelled {example['label']} that do not rest on the sink, the strongest with a clear example"
+        if example
         else "the one that is most clearly of its kind"
     )
     return join_sentences(
@@ -28,25 +28,25 @@ def describe_explorer(heads: Sequence[Row], n: int) -> str:
     )
 
 
-def choose_first(heads: Sequence[Row]) -> Row:
-    """The head that is shown first: of the first label of ``WORTH_SEEING``, that of the least weight on the sink.
+def choose_first(heads: Sequence[Row], examples: Sequence[Row]) -> tuple[Row, Row | None]:
+    """The head that is shown first, and the example to show it at (``explorer_heads``, ``label_strongest``).
 
-    Without such labels, the head that is most clearly of its kind.
+    Of the first label of ``WORTH_SEEING`` that has one, the head of largest share that does not rest on the sink and
+    has a clear example. Without any, the head that is most clearly of its kind, if possible one that does not rest on
+    the sink, and no example.
     """
-    labels = [*WORTH_SEEING, ""]
+    by_place = {(head["layer"], head["head"]): head for head in heads}
+    for label in WORTH_SEEING:
+        for example in (row for row in examples if row["label"] == label and row["held"] >= CLEAR):
+            head = by_place[example["layer"], example["head"]]
+            if not _rests(head):
+                return head, example
+    return min(heads, key=lambda head: (_rests(head), head["label"] in {None, OTHER}, -(head["margin"] or 0))), None
 
-    def rank(head: Row) -> tuple[Any, ...]:
-        label = _find_label(head)
-        on_sink = (head.get("sink_weight") or 0) if label else 0
-        return labels.index(label), on_sink, head["label"] in {None, OTHER}, -(head["margin"] or 0)
 
-    return min(heads, key=rank)
-
-
-def _find_label(head: Row) -> str:
-    """The first of ``WORTH_SEEING`` that a head has; empty if it has none."""
-    known = (head.get("patterns") or "").split(", ")
-    return next((label for label in WORTH_SEEING if label in known), "")
+def _rests(head: Row) -> bool:
+    """Whether a head is known to look at the sink, or gives it most of its weight."""
+    return "sink" in (head.get("patterns") or "").split(", ") or (head.get("sink_weight") or 0) > CLEAR
 
 
 def _describe_blank(heads: Sequence[Row], column: str, without: str) -> str:

@@ -1,10 +1,12 @@
-// The text reader: the keys of one head in one sequence. The data are in the element #reader-data, packed as the charts.
-// Tokens are shown as text only, never as markup.
-const { tokens, labels, keys, patterns, examples } = await window.unpacked(document.getElementById("reader-data").textContent);
+// The text reader: what one head measures and selects in one sequence. The data are in the element #reader-data, packed
+// as the charts. Tokens are shown as text only, never as markup.
+const { tokens, labels, keys, measures, patterns, examples, opening } = await window.unpacked(document.getElementById("reader-data").textContent);
 const [SEQUENCE, QUERY, LAYER, HEAD, N, POSITION, WEIGHT, CONTRIBUTION, DISTANCE, WITHIN] = Array(10).keys();
 const card = document.querySelector(".reader");
 const find = (part) => card.querySelector(part);
-const [sequence, query, layer, head, shown] = ["sequence", "query", "layer", "head", "shown"].map((name) => find(`[name=${name}]`));
+const [sequence, layer, head, query, shown, colour] = ["sequence", "layer", "head", "query", "shown", "colour"].map((name) => find(`[name=${name}]`));
+const rows = new Map(keys.map((row) => [row.slice(0, N).join("/"), row]));
+const text = find(".tokens");
 
 function make(name, text, attributes = {}) {
   const element = document.createElement(name);
@@ -19,13 +21,14 @@ const total = (weights) => weights.reduce((sum, weight) => sum + weight, 0);
 const number = (value) => (value === null ? "–" : String(value));
 const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;
 // A token that continues a character has no text; it is named by that character.
-const word = (row, position) => tokens[row[SEQUENCE]].slice(0, position + 1).findLast(Boolean) ?? "";
+const word = (of, position) => tokens[of].slice(0, position + 1).findLast(Boolean) ?? "";
+const named = (of, position) => `“${word(of, position)}” at position ${position}`;
 const facts = (row, index, count) =>
-  `“${word(row, row[POSITION][index])}” at position ${row[POSITION][index]}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
+  `${named(row[SEQUENCE], row[POSITION][index])}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
   `contribution ${number(row[CONTRIBUTION][index])}, distance from s_${row[N]} ${number(row[DISTANCE][index])} of its length` +
   (isWithin(row, index, count) ? `, within r_min at N = ${count}` : "");
 
-// The values that a column has among the rows that agree with the choices before it.
+// The values that a column has among some rows.
 function fill(select, column, rows) {
   const before = select.value;
   const values = [...new Set(rows.map((row) => row[column]))];
@@ -34,98 +37,214 @@ function fill(select, column, rows) {
   return rows.filter((row) => row[column] === Number(select.value));
 }
 
-function show() {
-  let rows = keys;
-  for (const [select, column] of [[sequence, SEQUENCE], [query, QUERY], [layer, LAYER], [head, HEAD]]) rows = fill(select, column, rows);
-  const [row] = rows;
-  shown.max = row[POSITION].length;
-  const count = Number(shown.value);
-  shown.nextElementSibling.value = count;
-  const place = `${row[LAYER]}.${row[HEAD]}`;
-  const ranks = new Map(row[POSITION].slice(0, count).map((position, index) => [position, index]));
-  const label = labels[place];
-  find(".chosen").textContent =
-    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight.`;
-  find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
-  find(".distance").textContent = `distance from s_N over ‖s_N‖ at N = ${row[N]}`;
-  find(".tokens").replaceChildren(...tokens[row[SEQUENCE]].map((token, position) => {
+// Any position but the first can be the query if all are measured; otherwise those that have keys.
+function complete() {
+  let left = keys;
+  for (const [select, column] of [[sequence, SEQUENCE], [layer, LAYER], [head, HEAD]]) left = fill(select, column, left);
+  if (!measures) return void fill(query, QUERY, left);
+  query.max = tokens[sequence.value].length - 1;
+  query.value = Math.min(query.max, Math.max(1, Math.round(query.value) || query.max));
+}
+
+// What the head measures at a query, by one of the measures: the step of its value, null if it has none.
+function step([, , , codes], of, position) {
+  const place = measures.heads.indexOf(`${layer.value}.${head.value}`);
+  const code = codes.charCodeAt((place * tokens.length + of) * tokens[of].length + position) - measures.lowest;
+  return place >= 0 && code >= 0 ? code / (measures.levels - 1) : null;
+}
+function told(measure, of, position) {
+  const [title, most, isCount] = measure;
+  const share = step(measure, of, position);
+  const value = share === null ? "–" : isCount ? (most ** share).toPrecision(2) : share.toFixed(2);
+  return `${title} ${share === 1 && title.startsWith("error") ? "1 or more" : Number(value) || value}`;
+}
+
+const cut = (values) => values.filter(Boolean).join("; ");
+function showTokens(row, of, asked, ranks) {
+  const measure = measures?.columns[colour.value];
+  text.replaceChildren(...tokens[of].map((token, position) => {
     const index = ranks.get(position);
-    const asked = position === row[QUERY] ? " query" : position > row[QUERY] ? " after" : "";
-    if (index === undefined) return make("span", token, { class: `token${asked}` });
+    const isKey = index !== undefined;
+    const share = measure ? step(measure, of, position) : null;
+    const kinds = { key: isKey, within: isKey && isWithin(row, index, ranks.size), measured: share !== null, query: position === asked, after: position > asked };
+    const said = cut([isKey && facts(row, index, ranks.size), measure && `${isKey ? "" : `${named(of, position)}: `}${told(measure, of, position)}`]);
     return make("span", token, {
-      class: `token key${asked}${isWithin(row, index, count) ? " within" : ""}`,
-      style: `--share: ${row[WEIGHT][index]}`,
-      tabindex: 0,
-      role: "note",
-      "aria-label": facts(row, index, count),
-      title: facts(row, index, count),
+      class: ["token", ...Object.keys(kinds).filter((kind) => kinds[kind])].join(" "),
+      ...(share !== null && { style: `--level: ${share}` }),
+      ...(said && { title: said }),
+      ...(isKey && { style: `--share: ${row[WEIGHT][index]}; --level: ${share ?? 0}`, tabindex: 0, role: "note", "aria-label": said }),
     });
   }));
+}
+
+function showTable(row, of, ranks) {
   find("tbody").replaceChildren(...[...ranks].map(([position, index]) => {
-    const cells = [index + 1, position, word(row, position), ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
+    const cells = [index + 1, position, word(of, position), ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
     const line = make("tr", "");
-    cells.push(isWithin(row, index, count) ? "yes" : "no");
+    cells.push(isWithin(row, index, ranks.size) ? "yes" : "no");
     line.append(...cells.map((cell, at) => make("td", cell, at === 2 || at === 6 ? { class: "word" } : {})));
     return line;
   }));
+}
+
+function show() {
+  complete();
+  const [of, asked] = [sequence, query].map((input) => Number(input.value));
+  const place = `${layer.value}.${head.value}`;
+  const row = rows.get([of, asked, layer.value, head.value].join("/"));
+  shown.max = row?.[POSITION].length ?? 16;
+  const count = Number(shown.value);
+  shown.nextElementSibling.value = count;
+  const held = row
+    ? `${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight`
+    : `the page has its keys at the queries ${[...new Set(keys.map((one) => one[QUERY]))].join(", ")}`;
+  find(".chosen").textContent = `Layer ${layer.value}, head ${head.value}${labels[place] ? ` (${labels[place]})` : ""}: ${held}.`;
+  find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
+  find(".distance").textContent = row ? `distance from s_N over ‖s_N‖ at N = ${row[N]}` : "";
+  if (measures) {
+    const has = measures.heads.includes(place);
+    find(".values").textContent = has
+      ? `At this query, ${named(of, asked)}: ${measures.columns.map((measure) => told(measure, of, asked)).join(", ")}.`
+      : "The page has no measures of every query of this head.";
+    find(".high").textContent = measures.columns[colour.value]?.[1] ?? 1;
+    find(".low").textContent = measures.columns[colour.value]?.[2] ? 1 : 0;
+    find(".ramp").classList.toggle("measured", colour.value !== "");
+    showEnds(measures.ends[place]);
+  }
+  const ranks = new Map(row?.[POSITION].slice(0, count).map((position, index) => [position, index]));
+  showTokens(row, of, asked, ranks);
+  showTable(row, of, ranks);
   find(".detail").textContent = "";
-  const text = find(".tokens"); // the query is in view, above all for heads that look at what is near it
-  text.scrollTop = find(".query").offsetTop - text.clientHeight + 48;
+  const { offsetTop: top } = find(".query"); // it is in view, above all for heads that look at what is near it
+  if (top < text.scrollTop || top > text.scrollTop + text.clientHeight - 24) text.scrollTop = top - text.clientHeight + 48;
   tell();
+}
+
+// The state is part of the address: #reader/SEQUENCE/QUERY/LAYER/HEAD/N/COLOUR.
+function keep() {
+  show();
+  const state = [sequence, query, layer, head, shown].map((input) => input.value);
+  history.replaceState(null, "", `#${["reader", ...state, measures?.columns[colour.value]?.[0].replaceAll(" ", "-") ?? "weight"].join("/")}`);
+}
+function choose(of, asked, ...place) {
+  fill(sequence, SEQUENCE, keys);
+  sequence.value = of;
+  fill(layer, LAYER, keys);
+  layer.value = place[0];
+  fill(head, HEAD, keys.filter((row) => row[LAYER] === Number(place[0])));
+  head.value = place[1];
+  if (!measures) fill(query, QUERY, keys);
+  query.value = asked;
+}
+function restore() {
+  const [, ...state] = location.hash.match(/^#reader\/(\d+)\/(\d+)\/(\d+)\/(\d+)\/(\d+)\/([\w-]+)$/) ?? [];
+  if (!state.length) return false;
+  choose(...state.slice(0, 4));
+  shown.value = state[4];
+  if (measures) colour.value = measures.columns.findIndex(([title]) => title.replaceAll(" ", "-") === state[5]);
+  if (measures && colour.selectedIndex < 0) colour.value = "";
+  show();
+  card.scrollIntoView();
+  return true;
 }
 
 // Where the keys are that are scrolled out of view, and how much of the weight they hold.
 function tell() {
-  const text = find(".tokens");
   const middles = [...text.querySelectorAll(".key")].map((key) => [key.offsetTop + key.offsetHeight / 2 - text.scrollTop, Number(key.style.getPropertyValue("--share"))]);
   const sides = { above: middles.filter(([middle]) => middle < 0), below: middles.filter(([middle]) => middle > text.clientHeight) };
-  const told = Object.entries(sides).filter(([, keys]) => keys.length).map(([side, keys]) =>
+  const unseen = Object.entries(sides).filter(([, keys]) => keys.length).map(([side, keys]) =>
     `${keys.length === 1 ? "1 key" : `${keys.length} keys`} ${side}, with ${percent(total(keys.map(([, weight]) => weight)))} of the weight`);
-  find(".unseen").textContent = `Out of view: ${told.join("; ") || "none"}.`;
+  find(".unseen").textContent = `Out of view: ${unseen.join("; ") || "none"}.`;
 }
 
 const explain = ({ target }) => {
-  if (target.matches(".key")) find(".detail").textContent = target.title;
+  if (target.matches(".token[title]")) find(".detail").textContent = target.title;
 };
 card.addEventListener("focusin", explain);
 card.addEventListener("pointerover", explain);
-card.addEventListener("input", show);
-find(".tokens").addEventListener("scroll", tell);
-new ResizeObserver(tell).observe(find(".tokens"));
+card.addEventListener("input", keep);
+text.addEventListener("scroll", tell);
+new ResizeObserver(tell).observe(text);
+
+// A click on a token makes it the query, and so do the arrow keys: the next one, or the nearest of the next line.
+function ask(position) {
+  if (!measures || position < 1 || position > Number(query.max)) return;
+  query.value = position;
+  keep();
+}
+const spans = () => [...text.children];
+function onNextLine(direction) {
+  const { offsetTop: top, offsetLeft: left } = find(".query");
+  const further = spans().filter((span) => direction * (span.offsetTop - top) > 8);
+  const line = further.at(direction > 0 ? 0 : -1)?.offsetTop;
+  const distance = (span) => Math.abs(span.offsetLeft - left);
+  const nearest = further.filter((span) => Math.abs(span.offsetTop - line) < 8).sort((one, other) => distance(one) - distance(other))[0];
+  return spans().indexOf(nearest);
+}
+text.addEventListener("click", ({ target }) => ask(spans().indexOf(target)));
+text.addEventListener("keydown", (event) => {
+  const asked = Number(query.value);
+  const next = { ArrowLeft: () => asked - 1, ArrowRight: () => asked + 1, ArrowUp: () => onNextLine(-1), ArrowDown: () => onNextLine(1) }[event.key];
+  if (!next || !measures) return;
+  event.preventDefault();
+  ask(next());
+  text.focus(); // the token that had the focus is gone
+});
 
 // The head that is chosen in the explorer.
 function follow() {
   const [of, chosen] = window.chosenHead ?? [];
-  if (!keys.some((row) => row[LAYER] === of && row[HEAD] === chosen)) return;
-  layer.value = of;
-  fill(head, HEAD, keys.filter((row) => row[LAYER] === of));
-  head.value = chosen;
+  if (!location.hash.startsWith("#explorer/") || !keys.some((row) => row[LAYER] === of && row[HEAD] === chosen)) return;
+  choose(sequence.value, query.value, of, chosen);
   show();
 }
 document.addEventListener("head-chosen", follow);
 
 // The strongest examples of each label: a button for each head.
-async function visit([of, chosen, ofSequence, ofQuery]) {
-  await window.chooseHead(of, chosen);
-  [sequence.value, query.value] = [ofSequence, ofQuery];
-  show();
+async function visit(of, asked, ...place) {
+  await window.chooseHead(...place);
+  choose(of, asked, ...place);
+  keep();
   card.scrollIntoView();
 }
-find(".examples").hidden = !examples.length;
-find(".examples dl").append(...examples.flatMap(([label, meaning, heads, strongest]) => {
+function button(parts, said, onClick) {
+  const made = make("button", "", { type: "button", title: said, "aria-label": said });
+  made.append(...parts);
+  made.addEventListener("click", onClick);
+  return made;
+}
+find(".labels").hidden = !examples.length;
+find(".labels dl").append(...examples.flatMap(([label, meaning, heads, strongest]) => {
   const buttons = make("dd", "");
-  buttons.append(...strongest.map((example) => {
-    const [of, chosen, ofSequence, ofQuery, share, text] = example;
-    const told = `Layer ${of}, head ${chosen}: ${share} of its ${label === "diffuse" ? "largest entropy" : "weight"} ` +
-      `${text === "probe" ? "on repeated tokens" : "in the text"}; ` +
+  buttons.append(...strongest.map(([of, chosen, ofSequence, ofQuery, share, source]) => {
+    const said = `Layer ${of}, head ${chosen}: ${share} of its ${label === "diffuse" ? "largest entropy" : "weight"} ` +
+      `${source === "probe" ? "on repeated tokens" : "in the text"}; ` +
       `${label === "diffuse" ? "spread most" : "most"} in sequence ${ofSequence} at query ${ofQuery}`;
-    const button = make("button", `layer ${of}, head ${chosen}`, { type: "button", title: told, "aria-label": told });
-    button.append(make("span", share));
-    button.addEventListener("click", () => visit(example));
-    return button;
+    return button([`layer ${of}, head ${chosen}`, make("span", share)], said, () => visit(ofSequence, ofQuery, of, chosen));
   }));
   return [make("dt", `${label}: ${meaning} (${heads} ${heads === 1 ? "head" : "heads"})`), buttons];
 }));
+
+// The best and the worst queries of the head, each with the text around it; a button if the page has the sequence.
+function showEnds([count, ...ends] = [0, [], []]) {
+  find(".ends").hidden = !count;
+  find(".ends dl").replaceChildren(...ends.flatMap((some, at) => {
+    const list = make("dd", "");
+    list.append(...some.map(([of, asked, recall, before, token, after]) => {
+      const parts = [make("span", recall.toFixed(2)), ` …${before}`, make("b", token || "·"), `${after}…`];
+      const said = `Recall ${recall.toFixed(2)} in sequence ${of} at query ${asked}: …${before}${token}${after}…`;
+      if (of < tokens.length) return button(parts, said, () => visit(of, asked, Number(layer.value), Number(head.value)));
+      const line = make("p", "", { title: said });
+      line.append(...parts);
+      return line;
+    }));
+    return [make("dt", `${at ? "Lowest" : "Highest"} Recall, of ${count.toLocaleString("en")} queries`), list];
+  }));
+}
+
 card.hidden = false;
-show();
+addEventListener("hashchange", restore);
+const [ofLayer, ofHead, ...example] = opening;
+choose(...(example.length ? example : [0, keys.at(-1)[QUERY]]), ofLayer, ofHead);
+if (!restore()) show();
 follow();

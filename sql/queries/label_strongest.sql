@@ -1,14 +1,13 @@
--- grain:   one row per (label, layer, head), at most five heads for each label
+-- grain:   one row per (label, layer, head)
 -- inputs:  head_labels, head_pattern_means, top_keys, tokens; $study, $sequences
--- meaning: what heads are known to look at: for each label the heads of largest share, and the sequence and query, of the
---          first $sequences sequences, at which its keys hold most of the head's weight: the share held by those among the
---          16 keys of largest weight; text: where the share is that of head_labels; of 'diffuse', the weight that the largest key leaves to the others; heads: number of
+-- meaning: what heads are known to look at: for each label its heads, and the sequence and query, of the
+--          first $sequences sequences, at which its keys hold most of the head's weight: held, the share held by those among
+--          the 16 keys of largest weight; text: where the share is that of head_labels; of 'diffuse', the weight that the largest key leaves to the others; heads: number of
 --          heads with the label
 WITH named AS (
     SELECT label, layer, head, text, share, count(*) OVER (PARTITION BY label) AS heads
     FROM head_labels
     WHERE study = $study
-    QUALIFY row_number() OVER (PARTITION BY label ORDER BY share DESC, layer, head) <= 5
 ),
 texts AS (
     SELECT sequence, position, token_id
@@ -60,6 +59,7 @@ SELECT
     head,
     any_value(share) AS share,
     any_value(named.text) AS text,
+    max(held.weight) AS held,
     arg_max(sequence, (held.weight, -sequence, query)) AS sequence,
     arg_max(query, (held.weight, -sequence, query)) AS query
 FROM held

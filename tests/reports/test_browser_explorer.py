@@ -14,7 +14,8 @@ import pytest
 
 from reports.charts.explorer import LINES
 from reports.charts.labels import add_nearest
-from reports.findings.explorer import choose_first
+from reports.figures import find_source
+from reports.figures.explorer import choose_opening
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
@@ -113,7 +114,7 @@ def test_it_begins_with_a_head_worth_seeing(
 ) -> None:
     opened.open(report.path)
     opened.wait(READY, 60)
-    first = choose_first(ask(small, "explorer_heads", study=SMALL.study, query=SMALL.query, n=4).rows())
+    first, _ = choose_opening(find_source(small, SMALL.study, map_n=4))
     layer, head, label = first["layer"], first["head"], first["label"]
     assert opened.run(NAMED).startswith(f"Layer {layer}, head {head}: {label}")
     agree(drawn(opened), expected(small, SMALL, layer, head))

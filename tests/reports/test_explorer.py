@@ -49,7 +49,8 @@ def made(layers: int = 2, heads: int = 3) -> tuple[list[dict[str, Any]], list[di
 
 
 def explorer(heads: list[dict[str, Any]], curves: list[dict[str, Any]], n: int = 4) -> dict[str, Any]:
-    chart = charts.explorer(pa.Table.from_pylist(heads), pa.Table.from_pylist(curves), n=n)
+    first, _ = findings.choose_first(heads, [])
+    chart = charts.explorer(pa.Table.from_pylist(heads), pa.Table.from_pylist(curves), n=n, first=first)
     found: dict[str, Any] = chart.to_dict(validate=False)  # ``test_figures`` validates those of studies
     return found
 
@@ -116,20 +117,40 @@ def test_it_begins_with_the_clearest_head() -> None:
     heads[0] |= {"margin": 9.0, "label": "Other"}
     heads[4] |= {"margin": 0.9}
     assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
-    assert "layer 1, head 1" in findings.describe_explorer(heads, 4)
+    assert "layer 1, head 1" in describe(heads, [])
 
 
-def test_a_head_that_looks_at_the_text_is_shown_before_one_that_rests_on_the_sink() -> None:
+def describe(heads: list[dict[str, Any]], examples: list[dict[str, Any]]) -> str:
+    return findings.describe_explorer(heads, 4, *findings.choose_first(heads, examples))
+
+
+def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_sink() -> None:
+    """Without one that has a clear example with a head that looks at the token before; without both with a kind."""
     heads = made()[0]
-    heads[1] |= {"patterns": "sink", "sink_weight": 1.0, "margin": 9.0}
-    heads[2] |= {"patterns": "induction, sink", "sink_weight": 0.9, "margin": 8.0}
-    heads[3] |= {"patterns": "induction", "sink_weight": 0.2, "label": "Other"}
-    heads[4] |= {"patterns": "previous", "sink_weight": 0.0}
-    assert findings.choose_first(heads) is heads[3]
-    assert findings.choose_first(heads[:3]) is heads[2]
-    assert findings.choose_first([*heads[:2], heads[4]]) is heads[4]
-    assert findings.choose_first(heads[:2]) is heads[1]
-    assert "layer 1, head 0 is shown first: of those labelled induction" in findings.describe_explorer(heads, 4)
+    heads[0] |= {"patterns": "induction", "sink_weight": 0.6, "margin": 9.0}
+    heads[1] |= {"patterns": "induction, sink", "sink_weight": 0.1, "margin": 8.0}
+    heads[2] |= {"patterns": "induction", "sink_weight": 0.2, "label": "Other"}
+    strongest = [
+        {"label": label, "layer": head["layer"], "head": head["head"], "share": 0.5, "held": held}
+        for label, head, held in (
+            ("duplicate", heads[5], 1.0),
+            *(("induction", head, 0.9) for head in heads[:3]),
+            ("induction", heads[3], 1.0),
+            ("previous", heads[4], 0.9),
+        )
+    ]
+    assert findings.choose_first(heads, strongest) == (heads[2], strongest[3])
+    assert "layer 0, head 2 is shown first: of those labelled induction" in describe(heads, strongest)
+    heads[2] |= {"patterns": "induction, sink"}
+    assert findings.choose_first(heads, strongest) == (heads[3], strongest[4])
+    strongest[4] |= {"held": 0.49}
+    assert findings.choose_first(heads, strongest) == (heads[4], strongest[5])
+    strongest[5] |= {"held": 0.49}
+    assert findings.choose_first(heads, strongest) == (heads[5], strongest[0])
+    assert findings.choose_first(heads, strongest[1:]) == (heads[5], None), (
+        "the clearest that does not rest on the sink"
+    )
+    assert findings.choose_first(heads[:2], strongest[1:3]) == (heads[0], None)
 
 
 def test_signed_quantities_diverge_from_0_and_others_do_not() -> None:
@@ -154,13 +175,13 @@ def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
     heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "label": "Other"}
-    told = findings.describe_explorer(heads, 4)
+    told = describe(heads, [])
     assert (
         "2 heads without a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0." in told
     )
     assert "1 head without a Recall at N = 4" in told
     assert "1 head without an elbow." in told
-    assert "Blank" not in findings.describe_explorer(made()[0], 4)
+    assert "Blank" not in describe(made()[0], [])
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))

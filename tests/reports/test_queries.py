@@ -61,7 +61,7 @@ def test_queries_have_rows_of_one_study_only(
     small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection, name: str
 ) -> None:
     rows = ask(small, name, **parameters_of(name)).rows()
-    assert (rows == []) == (name in {"facts", "label_changes", "planted_recovery"})
+    assert (rows == []) == (name in {"facts", "label_changes", "planted_recovery", "reader_examples"})
     if name != "studies_overview":
         assert ask(several, name, **parameters_of(name)).rows() == rows
 

@@ -1,5 +1,6 @@
 """The text reader of a page: what is packed for it, and what a reader sees and hears of it in a browser."""
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +9,10 @@ import duckdb
 import pytest
 
 from reports import reader
-from reports.figures import find_source
+from reports.figures import explorer, find_source
 from reports.page import ReportSummary
-from tests.reports.conftest import HOSTILE, THREE, Writer
+from reports.queries import ask
+from tests.reports.conftest import HOSTILE, SMALL, THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 
@@ -98,7 +100,7 @@ def test_there_are_as_many_sequences_as_a_page_holds(
 ) -> None:
     of_one = three.sql("SELECT count(*) FROM top_keys WHERE study = 'three' AND sequence = 0").fetchall()[0][0]
     for most, expected in ((1, 1), (2 * of_one, 2), (2 * of_one - 1, 1)):
-        monkeypatch.setattr(reader, "MOST_KEYS", most)
+        monkeypatch.setattr(explorer, "MOST_KEYS", most)
         found = collect(three)
         assert found is not None
         assert {row[0] for row in found["keys"]} == set(range(expected))
@@ -108,6 +110,78 @@ def test_there_are_as_many_sequences_as_a_page_holds(
 def test_a_study_without_keys_has_no_reader(three: duckdb.DuckDBPyConnection) -> None:
     with changed(three, "DELETE FROM top_keys"):
         assert collect(three) is None
+
+
+def read_value(measures: dict[str, Any], title: str, place: str, sequence: int, position: int) -> float | None:
+    """What the page holds of a measure at a position, as a share of its range; None if it has no value."""
+    (codes,) = (codes for name, _, _, codes in measures["columns"] if name == title)
+    of_head = len(codes) // len(measures["heads"])
+    code = ord(codes[measures["heads"].index(place) * of_head + sequence * SMALL.context + position])
+    return None if code < measures["lowest"] else (code - measures["lowest"]) / (measures["levels"] - 1)
+
+
+def test_every_query_has_its_measures_to_half_a_step(small: duckdb.DuckDBPyConnection) -> None:
+    found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
+    assert found is not None
+    measures, half = found["measures"], 0.5 / (reader.LEVELS - 1) + 1e-6
+    assert len(found["tokens"][0]) == SMALL.context
+    assert [most for _, most, *_ in measures["columns"]] == [1, 1, SMALL.context, 1, 1]
+    unknown = 0
+    for row in small.sql("FROM query_heads WHERE study = 'small'").to_arrow_table().to_pylist():
+        place = f"{row['layer']}.{row['head']}"
+        for column, title in reader.MEASURES.items():
+            told = read_value(measures, title, place, row["sequence"], row["query"])
+            if row[column] is None:
+                assert told is None
+                unknown += 1
+            else:
+                share = math.log(row[column], SMALL.context) if column == "effective_keys" else min(1, row[column])
+                assert told == pytest.approx(share, abs=half)
+        assert read_value(measures, "Recall", place, row["sequence"], 0) is None
+    assert unknown > 0
+
+
+def test_the_heads_that_look_at_something_are_measured_first(
+    small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_head = len(reader.MEASURES) * SMALL.sequences * SMALL.context
+    monkeypatch.setattr(reader, "MOST_MEASURED", 2 * of_head + of_head // 2)
+    found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
+    assert found is not None
+    labelled = small.sql(
+        "SELECT layer, head FROM head_labels WHERE study = 'small' AND label <> 'sink' ORDER BY share DESC LIMIT 2"
+    ).fetchall()
+    assert sorted(found["measures"]["heads"]) == sorted(f"{layer}.{head}" for layer, head in labelled)
+    assert found["measures"]["ends"].keys() <= set(found["measures"]["heads"])
+
+
+def test_the_ends_are_the_best_and_the_worst_of_the_queries_that_see_many_keys(
+    small: duckdb.DuckDBPyConnection,
+) -> None:
+    """None of them sees 32 keys; with that many more each, those that see 8 do."""
+    assert ask(small, "reader_examples", study="small").rows() == []
+    with changed(small, "UPDATE query_heads SET n_keys = n_keys + 24 WHERE study = 'small'"):
+        rows = ask(small, "reader_examples", study="small").rows()
+    known = small.sql(
+        "SELECT layer, head, sequence, query, recall_level FROM query_heads WHERE study = 'small' AND n_keys >= 8 "
+        "AND recall_level IS NOT NULL"
+    ).fetchall()
+    text = {(at, position): token for at, position, token in small.sql(TEXT).fetchall()}
+    for layer, head in {(layer, head) for layer, head, *_ in known}:
+        mine = sorted((recall, at, query) for *place, at, query, recall in known if place == [layer, head])
+        for is_best, some in ((False, mine[:5]), (True, mine[:-6:-1])):
+            told = [row for row in rows if (row["layer"], row["head"], row["is_best"]) == (layer, head, is_best)]
+            assert [row["recall"] for row in told] == [recall for recall, *_ in some]
+            for row in told:
+                at, query = row["sequence"], row["query"]
+                assert (row["recall"], at, query) in mine
+                assert row["queries"] == len(mine)
+                around = [text.get((at, position)) for position in range(query - 8, query + 4)]
+                shown = [*(row["before"] or []), row["token"], *(row["after"] or [])]
+                assert shown == [token for token in around if token is not None]
+
+
+TEXT = "SELECT sequence, position, token FROM tokens WHERE study = 'small'"
 
 
 # --- in a browser ---
@@ -151,8 +225,8 @@ def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
     told = "return document.querySelector('.reader .chosen').textContent"
     first = opened.run(told)
     assert first.startswith("Layer {}, head {} ".format(*opened.run("return window.chosenHead")))
-    opened.run("window.chosenHead = [0, 5]; document.dispatchEvent(new Event('head-chosen'))")
-    assert opened.run(told).startswith("Layer 0, head 5 ")
+    opened.run("location.hash = '#explorer/0/5'")
+    assert opened.wait(f"{told}.match(/^Layer 0, head 5 .*/)?.[0]")
     assert opened.run(told) != first
 
 
@@ -236,16 +310,20 @@ return Object.entries(sides).map(([side, lies]) => {
 """
 
 
+N_SHOWN = "document.querySelector('.reader [name=shown]').value"
+
+
 def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> None:
-    opened.run("document.querySelector('.reader .examples').open = true")
-    button = "document.querySelector('.reader .examples button:last-child')"
+    opened.run("document.querySelector('.reader .labels').open = true")
+    button = "document.querySelector('.reader .labels button:last-child')"
     layer, head, sequence, query = re.findall(
         r"\b(?:layer|head|sequence|query) (\d+)", opened.run(f"return {button}.ariaLabel"), re.IGNORECASE
     )
     label = opened.run(f"return {button}.parentElement.previousElementSibling.textContent").split(":")[0]
     opened.run(f"{button}.focus()")
     opened.press("\ue007")  # Enter
-    opened.wait(f"return location.hash == '#explorer/{layer}/{head}'")
+    opened.wait(f"return location.hash == '#reader/{sequence}/{query}/{layer}/{head}/' + {N_SHOWN} + '/weight'")
+    assert opened.run("return window.chosenHead") == [int(layer), int(head)]
     names = ("sequence", "query", "layer", "head")
     chosen = [f"document.querySelector('.reader [name={name}]').value" for name in names]
     assert opened.wait(f"return [{', '.join(chosen)}]") == [sequence, query, layer, head]
@@ -262,6 +340,58 @@ def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
     assert "weight 0." in said
     assert opened.run("return document.querySelector('.reader .detail').textContent") == said
     assert opened.run("return document.querySelectorAll('.reader .chosen[role=status]').length") == 1
+
+
+STATE = (
+    "['sequence', 'query', 'layer', 'head', 'shown']"
+    ".map(name => document.querySelector(`.reader [name=${name}]`).value)"
+)
+TOKEN = "[...document.querySelectorAll('.reader .token')]"
+
+
+def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
+    browser: Browser, written: Writer, small: duckdb.DuckDBPyConnection
+) -> None:
+    """The address holds the state, and leads back to it; a page opens at the explorer's head, coloured by Recall."""
+    page = written(SMALL, 4).path
+    browser.open(page)
+    browser.wait(READY, 60)
+    head, _ = explorer.choose_opening(find_source(small, SMALL.study, map_n=4))
+    assert browser.run(f"return {STATE}")[2:4] == [str(head["layer"]), str(head["head"])]
+    assert browser.run("return location.hash") == ""
+    browser.run(f"{TOKEN}[9].click()")
+    state = ["0", "9", str(head["layer"]), str(head["head"]), "4"]
+    assert browser.run(f"return {STATE}") == state
+    assert browser.run("return location.hash") == f"#reader/{'/'.join(state)}/Recall"
+    browser.run(f"{TOKEN}[0].click()")  # is no query
+    assert browser.run(f"return {STATE}") == state
+    browser.run("document.querySelector('.reader .tokens').focus()")
+    browser.press("\ue014", "\ue014", "\ue012")  # right, right, left
+    assert browser.run(f"return [{STATE}[1], document.activeElement.className]") == ["10", "tokens"]
+    choose(browser, sequence=1, layer=2, head=3, colour=2)
+    choose(browser, query=7)
+    address = browser.run("return location.hash")
+    assert address == "#reader/1/7/2/3/4/effective-keys"
+    for again in (False, True):
+        if again:
+            browser.visit("about:blank")
+            browser.open(page, address)
+            browser.wait(READY, 60)
+        levels = browser.run(f"return {TOKEN}.map(token => token.style.getPropertyValue('--level'))")
+        rows = small.sql(
+            "SELECT query, effective_keys FROM query_heads "
+            "WHERE study = 'small' AND sequence = 1 AND layer = 2 AND head = 3 ORDER BY query"
+        ).fetchall()
+        assert levels[0] in {"", "0"}
+        for query, keys in rows:
+            assert float(levels[query]) == pytest.approx(math.log(keys, SMALL.context), abs=0.017)
+        told = browser.run("return document.querySelector('.reader .values').textContent")
+        assert f"effective keys {rows[6][1]:.1f}"[:-2] in told
+        assert browser.run(f"return {TOKEN}.findIndex(token => token.classList.contains('query'))") == 7
+    browser.run("location.hash = '#reader/99/99/99/99/99/nothing'")
+    browser.wait(f"return {STATE}[1] == '{SMALL.context - 1}'")
+    assert browser.run("return document.querySelectorAll('.reader .measured').length") == 0
+    assert browser.log("browser") == []
 
 
 @pytest.mark.slow
