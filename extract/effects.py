@@ -1,12 +1,14 @@
 """Effects of heads, measured on a study: losses when heads are replaced, and under policies of sparse attention.
 
-Holds ``open_study``, which reopens the study's model, and ``ablate_heads`` and ``measure_sparse_losses``, which yield
-results piece by piece so that a caller who stores them can resume after an interruption. How a pass is changed is
-defined in ``extract.interventions``, ``extract.ablation`` and ``extract.sparsity``; nothing is stored here.
+Holds ``open_study`` and ``open_model``, which reopen the study's model, and ``ablate_heads`` and
+``measure_sparse_losses``, which yield results piece by piece so that a caller who stores them can resume after an
+interruption. How a pass is changed is defined in ``extract.interventions``, ``extract.ablation`` and
+``extract.sparsity``; nothing is stored here.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,6 +72,20 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
         msg = "A synthetic study has no model whose heads could be changed; leave out effects"
         raise UserError(msg)
     inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
+    opened = open_model(settings, inputs, tokens)
+    refuse_two_passes(opened.model, opened.attention)
+    return opened
+
+
+@silence_libraries()
+def open_model(settings: ExtractionSettings, inputs: Mapping[str, Any], tokens: NDArray[np.int32]) -> OpenedModel:
+    """Load the model that read the sequences ``tokens`` from its recorded ``inputs``, as ``open_study`` does.
+
+    Raises
+    ------
+    UserError
+        If the model has changed since, or cannot be loaded.
+    """
     description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
         if name != "id" and now != inputs["model"].get(name):
@@ -77,7 +93,6 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
             raise UserError(msg + "extract it again with --fresh")
     model = models.load(description)
     attention = probe(model, torch.from_numpy(tokens[:1, :PROBE_TOKENS]))
-    refuse_two_passes(model, attention)
     read = inputs["corpus"].get("revision")
     corpus = settings.corpus.model_copy(update={"revision": read}) if read else settings.corpus
     return OpenedModel(model, attention, description.tokenizer, corpus, settings.seed, settings.bos, tokens)

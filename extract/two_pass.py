@@ -3,7 +3,7 @@
 Older models of transformers compute attention in their own code, but can return its weights: for a block of queries
 after a filled cache these are some rows. Value states are read from the cache. Holds ``examine``, which finds out
 whether this works for a model, and ``read``, which does it for a batch. Models that call ``AttentionInterface`` are
-captured by ``extract.capture``.
+captured by ``extract.capture``. ``read_rows`` hands over the weights of every query.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -92,13 +92,27 @@ def read(
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
     seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys, every_query=every_query)
-    one = sum(size.heads for size in layers) * len(input_ids) * keys * torch.float32.itemsize
-    cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
+    cache = _read_blocks(model, input_ids, _count_block_rows(layers, input_ids), seen.add)
     by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
     for layer, (weights, received, patterns) in enumerate(by_layer):
         every = seen.every[layer].tensors if every_query else None
         put(layer, weights, _read_values(model, cache, layer), None, received, patterns, every)
     return first_keys[list(queries)].T.tolist()
+
+
+def read_rows(
+    model: PreTrainedModel,
+    layers: Sequence[LayerSize],
+    input_ids: Tensor,
+    take: Callable[[int, Tensor, Tensor], None],
+) -> None:
+    """Read one sequence (1, K) in blocks of queries; ``take`` gets each layer's as ``extract.rows.Take``."""
+
+    def take_block(first: int, of_layers: tuple[Tensor, ...], _: DynamicCache) -> None:
+        for layer, weights in enumerate(of_layers):
+            take(layer, torch.arange(first, weights.shape[-1], device=weights.device), weights[0].float())
+
+    _read_blocks(model, input_ids, _count_block_rows(layers, input_ids), take_block)
 
 
 class _SeenRows:
@@ -176,6 +190,12 @@ def use_eager(model: PreTrainedModel) -> Iterator[None]:
     with restore_attention(model):
         model.config._attn_implementation = "eager"  # set_attn_implementation has no effect on these models
         yield
+
+
+def _count_block_rows(layers: Sequence[LayerSize], input_ids: Tensor) -> int:
+    """Number of queries whose weights in all layers take ``BLOCK_BYTES``, at least one."""
+    one = sum(size.heads for size in layers) * input_ids.numel() * torch.float32.itemsize
+    return max(1, BLOCK_BYTES // one)
 
 
 def _read_blocks(

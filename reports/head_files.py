@@ -11,6 +11,7 @@ Formats, as their readers expect them:
   are pruned, as ``LUKVPress`` of kvpress (NVIDIA/kvpress, ``kvpress/presses/lukv_press.py``) reads it.
 - ``retrieval``: one line of JSON, ``{"layer-head": [score of each sequence]}``, layer by layer, as in the
   files ``head_score/*.json`` of nightdessert/Retrieval_Head.
+- ``headvis``: a folder; see ``reports.headvis``.
 - ``csv``, ``parquet``, ``json``: rows of ``head_measures``.
 
 ``NAME.made_from.json`` is written next to each file; in the folder of ``duo`` it is ``made_from.json``.
@@ -35,7 +36,7 @@ from storage.errors import UserError
 from storage.files.staging import write_atomically
 from storage.files.user_paths import refuse_existing
 
-Form = Literal["duo", "lukv", "retrieval", "csv", "parquet", "json"]
+Form = Literal["duo", "lukv", "retrieval", "headvis", "csv", "parquet", "json"]
 Group = Literal["max", "mean"]
 
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -71,7 +72,7 @@ class Choice:
 def write(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path, *, overwrite: bool = False
 ) -> list[Path]:
-    """Write one measure of all heads of a landed study, or all measures; return the files written.
+    """Write one measure of all heads of a landed study, or all measures; return the files written. Not ``headvis``.
 
     Raises
     ------
@@ -79,9 +80,7 @@ def write(
         If the study has not been landed, has no such measure, lacks it for some heads, or has layers that the format
         cannot hold; or if the files cannot be written, or exist and are not to be overwritten.
     """
-    if not ask(connection, "measures_of_heads", study=study).table.num_rows:
-        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
-        raise UserError(msg)
+    refuse_missing(connection, study)
     if choice.form in {"csv", "parquet", "json"}:
         rows, content = _encode_rows(connection, study, choice)
         files = {path: content}
@@ -97,6 +96,13 @@ def write(
     for file, content in files.items():
         write_atomically(file, content, remedy=REMEDY)
     return list(files)
+
+
+def refuse_missing(connection: duckdb.DuckDBPyConnection, study: str) -> None:
+    """Refuse a study (``UserError``) that has not been landed."""
+    if not ask(connection, "heads", study=study).table.num_rows:
+        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+        raise UserError(msg)
 
 
 def _encode_for_tools(

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from dagster_project.assets.report import write_index
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.staging import delete, make_staging_path, recover_folder, set_aside, synchronise
+from storage.files.staging import explain_unwritable, recover_folder, stage_folder
 from storage.files.user_paths import read_regular_file
 
 MARKER = "published.json"
@@ -22,8 +21,8 @@ LARGEST = 2**30
 def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the index of all studies, their reports, families and comparisons into a folder; return the files.
 
-    A folder that was published before is replaced: the new one is built next to it, and two renames exchange them. If
-    the second one fails, the first one is undone; if the process is killed in between, the next call undoes it first.
+    A folder that was published before is replaced as a whole: the new one is built next to it, and then exchanged. If
+    the process is killed meanwhile, the next call undoes that first.
 
     Parameters
     ----------
@@ -43,14 +42,14 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
     if not any(home.reports.glob("*.html")):
         msg = f"There is no report in {home.reports}; run a study first: attention-geometry run embedded"
         raise UserError(msg)
-    with _translate_errors(folder):
+    with explain_unwritable(folder):
         recover_folder(folder)
         refuse_foreign_files(folder, overwrite=overwrite)
     write_index(home)
     folders = (home.reports, home.families, home.comparisons)
     pages = [home.index, *(page for folder in folders for page in sorted(folder.glob("*.html")))]
     contents = {page.relative_to(home.root).as_posix(): _read_page(page) for page in pages}
-    with _translate_errors(folder):
+    with explain_unwritable(folder):
         _exchange(folder, contents)
     return sorted(folder / name for name in contents)
 
@@ -107,37 +106,14 @@ def _read_page(page: Path) -> bytes:
 
 def _exchange(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Replace a folder by one with these files and a marker that lists them."""
-    new = make_staging_path(folder)
     listed = {name: _digest(content) for name, content in contents.items()}
     marker = json.dumps({"files": listed}, indent=1).encode()
-    old = None
-    try:
+    with stage_folder(folder) as new:
         for name, content in {**contents, MARKER: marker}.items():
             target = new / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-            synchronise(target)
-        old = set_aside(folder) if folder.exists() else None
-        new.rename(folder)
-    except BaseException:
-        if old is not None and not folder.exists():
-            old.rename(folder)
-        raise
-    finally:
-        delete(new)
-    if old is not None:
-        delete(old)
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-@contextmanager
-def _translate_errors(folder: Path) -> Iterator[None]:
-    """Turn an error of the file system into one line."""
-    try:
-        yield
-    except OSError as error:
-        msg = f"{folder} cannot be written ({error.strerror}); name another folder"
-        raise UserError(msg) from error

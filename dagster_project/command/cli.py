@@ -448,7 +448,7 @@ def compare(
 @app.command(no_args_is_help=True)
 def export(
     study: Annotated[str, make_study_argument("A study that has been run.")],
-    out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
+    out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo and headvis.")],
     home: HomeOption = None,
     form: Annotated[
         str,
@@ -456,10 +456,11 @@ def export(
             "duo",
             "lukv",
             "retrieval",
+            "headvis",
             "csv",
             "parquet",
             "json",
-            help="duo, lukv or retrieval for other tools; csv, parquet or json for one row per head and measure.",
+            help="duo, lukv, retrieval or headvis for other tools; csv, parquet or json: a row per head and measure.",
         ),
     ] = "csv",
     measure: Annotated[
@@ -486,6 +487,10 @@ def export(
     For kvpress (LUKVPress), budgets in proportion to the number of keys used: `attention-geometry export effects
     --format lukv --by effective_keys --group mean --out budgets.npy`; or to the keys that hold 90 % of the weight:
     `--by mass`; or to the keys for an error of 10 %, 5 % or 1 % of the output: `--by error`, `error_5`, `error_1`
+
+    For HeadVis and Neuronpedia's importer, with examples from every query: `attention-geometry export embedded --format
+    headvis --out data`. Tables keep no weights of every query, so the study's model reads its text again, twice; each
+    head is a file of up to 1 MB for sequences of 512 tokens
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """

@@ -3,8 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
+from dagster_project.command.headvis import export_headvis
 from dagster_project.study.home import Home
-from reports.head_files import FORMS, GROUPS, Choice, write
+from reports.head_files import FORMS, GROUPS, Choice, refuse_missing, write
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 
@@ -27,7 +28,7 @@ def export_heads(
     Raises
     ------
     UserError
-        If the format or rule does not exist, or as ``reports.head_files.write``.
+        If the format or rule does not exist, or as ``reports.head_files.write`` or ``export_headvis``.
     """
     named = next((known for known in FORMS if known == form), None)
     rule = next((known for known in GROUPS if known == group), None)
@@ -40,6 +41,12 @@ def export_heads(
     if min(sink_size, recent_size) < 1:
         msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
         raise UserError(msg)
+    if named == "headvis" and measure is not None:
+        msg = f"The format 'headvis' holds its own metrics, not '{measure}' alone; leave out --by"
+        raise UserError(msg)
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
+        if named == "headvis":
+            refuse_missing(connection, study)
+            return export_headvis(connection, study, path, overwrite=overwrite)
         return write(connection, study, choice, path, overwrite=overwrite)

@@ -65,6 +65,41 @@ def stage_file(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def stage_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder that takes the place of the folder ``path`` after the context, or is removed if that fails.
+
+    Two renames exchange them. If the second one fails, the first one is undone; ``recover_folder`` undoes it if the
+    process was killed in between. All bytes are on the disk before.
+    """
+    new, old = make_staging_path(path), None
+    try:
+        new.mkdir(parents=True)
+        yield new
+        for file in new.rglob("*"):
+            synchronise(file)
+        old = set_aside(path) if path.exists() else None
+        new.rename(path)
+    except BaseException:
+        if old is not None and not path.exists():
+            old.rename(path)
+        raise
+    finally:
+        delete(new)
+    if old is not None:
+        delete(old)
+
+
+@contextmanager
+def explain_unwritable(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system in a folder that a user has named into one line, a ``UserError``."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"{folder} cannot be written ({error.strerror}); name another folder"
+        raise UserError(msg) from error
+
+
 def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
     """Write a file atomically, after removing leftovers of killed processes; return its size in bytes.
 

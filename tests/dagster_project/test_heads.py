@@ -26,7 +26,7 @@ EXPORT: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"form": "yaml"}, "There is no format 'yaml'; choose from duo, lukv, retrieval, csv, parquet, json"),
+        ({"form": "yaml"}, "There is no format 'yaml'; choose from duo, lukv, retrieval, headvis, csv, parquet, json"),
         ({"group": "median"}, "There is no rule 'median' to combine heads of one KV head; choose from max, mean"),
         ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; set both to 1 or more"),
     ],

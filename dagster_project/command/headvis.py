@@ -1,0 +1,189 @@
+"""``export --format headvis``: the text of a study read again by its model, so that examples show every query."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from tqdm import tqdm
+
+from extract.decoding import name_tokens
+from extract.settings import SYNTHETIC, ExtractionSettings
+from geometry.arrays import F64, I64
+from reports import headvis
+from reports.queries import ask
+from storage.errors import UserError
+from storage.files.staging import explain_unwritable, recover_folder, stage_folder
+from storage.files.user_paths import refuse_existing
+
+if TYPE_CHECKING:
+    from extract.effects import OpenedModel
+
+logger = logging.getLogger(__name__)
+
+Texts = Sequence[Sequence[str]]
+"""Of each token of each sequence, (S, K)."""
+
+
+def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Path, *, overwrite: bool) -> list[Path]:
+    """Write the folder that HeadVis reads, of a landed study; return it.
+
+    The model reads every sequence twice: for what is measured over all rows, and for the examples, which are chosen by
+    it. Memory in addition to the model's: ``extract.rows.read_rows`` and the largest weights of one sequence; of the
+    study, a few numbers for each head and sequence, and its tokens.
+
+    Raises
+    ------
+    UserError
+        If the study is synthetic or landed by another version, its model has changed or cannot be loaded, or the folder
+        has other files, exists and is not to be overwritten, or cannot be written. It is as it was then.
+    """
+    places = [(row["layer"], row["head"]) for row in ask(connection, "heads", study=study).rows()]
+    provenance = json.loads(ask(connection, "studies", study=study).rows()[0]["provenance"])
+    settings = read_settings(study, provenance)
+    with explain_unwritable(folder):
+        recover_folder(folder)
+        _refuse_other_files(folder, overwrite=overwrite)
+    from extract.effects import open_model
+
+    ids, texts = _read_tokens(connection, study)
+    opened = open_model(settings, provenance["inputs"], ids)
+    sums, largest = _measure_rows(opened)
+    with explain_unwritable(folder), stage_folder(folder) as new:
+        (new / "heads").mkdir()
+        _write_heads(new / "heads", opened, texts, largest, places)
+        columns = _build_columns(connection, study, ids, sums, places)
+        left_out = headvis.write_tables(new, places, columns, _describe(study, provenance, opened))
+    if left_out:
+        logger.warning("left out, since the study did not measure them: %s", ", ".join(left_out))
+    return [folder]
+
+
+def read_settings(study: str, provenance: Mapping[str, Any]) -> ExtractionSettings:
+    """The settings by which the landed sequences were read; ``UserError`` as for ``export_headvis``."""
+    try:
+        settings = ExtractionSettings.model_validate(provenance["settings"])
+    except ValidationError as error:
+        msg = f"The study '{study}' was landed by another version; run it again: attention-geometry run {study}"
+        raise UserError(msg) from error
+    if settings.model.id == SYNTHETIC:
+        msg = f"The study '{study}' is synthetic: there is no model whose rows could be shown; choose another"
+        raise UserError(msg)
+    return settings
+
+
+def _refuse_other_files(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder with files that are not of an earlier export, or any unless they may be overwritten."""
+    if folder.exists() and not folder.is_dir():
+        msg = f"{folder} is a file; name a folder"
+        raise UserError(msg)
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_dir() or headvis.FILES.fullmatch(name)):
+            msg = f"The folder {folder} holds '{name}', which no export for HeadVis writes; name a new folder"
+            raise UserError(msg)
+        if not path.is_dir():
+            refuse_existing([path], overwrite=overwrite)
+
+
+def _read_tokens(connection: duckdb.DuckDBPyConnection, study: str) -> tuple[NDArray[np.int32], Texts]:
+    """The token ids of all sequences, (S, K), and their texts."""
+    table = ask(connection, "tokens", study=study).table
+    sequences = int(table["sequence"].to_numpy()[-1]) + 1
+    ids: NDArray[np.int32] = table["token_id"].to_numpy().astype(np.int32).reshape(sequences, -1)
+    texts, keys = table["token"].to_pylist(), ids.shape[1]
+    return ids, [texts[first : first + keys] for first in range(0, len(texts), keys)]
+
+
+def _measure_rows(opened: "OpenedModel") -> tuple[F64, F64]:
+    """Sums over the rows of each sequence, (S, L, H, 6), and the largest weights, (S, L, H)."""
+    import torch
+
+    from extract.rows import RowSums, read_rows
+
+    layers, heads = len(opened.attention.layers), max(size.heads for size in opened.attention.layers)
+    found = []
+    for ids in tqdm(torch.from_numpy(opened.tokens), "rows", unit="sequence", disable=None):
+        found.append(RowSums.begin(ids, layers, heads))
+        read_rows(opened.model, opened.attention, ids, found[-1].take)
+    return np.stack([one.sums for one in found]), np.stack([one.largest for one in found])
+
+
+def _write_heads(folder: Path, opened: "OpenedModel", texts: Texts, largest: F64, places: headvis.Places) -> None:
+    """Write the files of heads: first the examples as lines, sequence by sequence, then each file from its lines."""
+    import torch
+
+    from extract.rows import LargestWeights, read_rows
+
+    intervals = headvis.choose_examples(len(texts))[headvis.rank_sequences(largest)]
+    read = zip(torch.from_numpy(opened.tokens), texts, intervals, largest, strict=True)
+    for sequence, (ids, tokens, interval, most) in enumerate(
+        tqdm(read, "examples", len(texts), unit="sequence", disable=None)
+    ):
+        rows = LargestWeights(len(tokens), interval > 0)
+        read_rows(opened.model, opened.attention, ids, rows.take)
+        for place in places:
+            if interval[place]:
+                found = rows.join(*place)
+                example = headvis.Example(sequence, int(interval[place]), tokens, *found, float(most[place]))
+                with _locate(folder, place, "lines").open("ab") as file:
+                    file.write(example.encode())
+    names = [name_tokens(tokens) for tokens in texts]
+    for layer, head in places:
+        lines = _locate(folder, (layer, head), "lines")
+        with lines.open("rb") as file:
+            headvis.write_head(_locate(folder, (layer, head), "json"), file, names, largest[:, layer, head])
+        lines.unlink()
+
+
+def _locate(folder: Path, place: tuple[int, int], ending: str) -> Path:
+    """A file of a head."""
+    layer, head = place
+    return folder / f"L{layer}H{head}.{ending}"
+
+
+def _build_columns(
+    connection: duckdb.DuckDBPyConnection, study: str, ids: NDArray[np.int32], sums: F64, places: headvis.Places
+) -> headvis.Columns:
+    """All metrics."""
+    import torch
+
+    from geometry.patterns import find_earlier_copies
+
+    layer, head = np.array(places).T
+    matched: I64 = np.array([(find_earlier_copies(one) >= 0).sum() for one in torch.from_numpy(ids)])
+    of_rows = headvis.average_rows(sums[:, layer, head], matched, ids.shape[1])
+    return {**of_rows, **headvis.read_estimates(connection, study, places)}
+
+
+def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") -> dict[str, Any]:
+    """The fields of ``config.json`` on what was read, and how."""
+    from extract.rows import LARGEST, LEAST, LEAST_INDUCTION
+
+    sequences, keys = opened.tokens.shape
+    read = {
+        "n_sequences": sequences,
+        "seq_len": keys,
+        "dtype": str(opened.attention.dtype).removeprefix("torch."),
+        "attn_implementation": opened.attention.path,
+        "sparse_topk_per_row": LARGEST,
+        "sparse_threshold": LEAST,
+        "induction_attention_threshold": LEAST_INDUCTION,
+        "made_by": "attention-geometry",
+        "study": study,
+        **{name: provenance[name] for name in ("settings", "inputs", "versions")},
+    }
+    return {
+        "model_name": provenance["settings"]["model"]["id"],
+        "np_model_id": None,
+        "dataset_name": provenance["settings"]["corpus"]["id"],
+        "n_layers": len(opened.attention.layers),
+        "n_heads": max(size.heads for size in opened.attention.layers),
+        "n_intervals": min(headvis.INTERVALS, sequences),
+        "pipeline_config": read,
+    }

@@ -1,0 +1,400 @@
+"""``export --format headvis``: every file as its readers expect it, and numbers beside eager attention in float64."""
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import duckdb
+import numpy as np
+import pytest
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from transformers import AutoModelForCausalLM
+
+from dagster_project.command.headvis import export_headvis, read_settings
+from dagster_project.study.home import Home
+from dagster_project.study.studies import parse_study
+from extract.hub import silence_libraries
+from reports.headvis import choose_examples
+from storage.errors import UserError
+from storage.warehouse.connection import connect
+from tests.dagster_project import recorded
+from tests.dagster_project.conftest import CONTEXT, SEQUENCES
+from tests.dagster_project.driver import attention_geometry
+
+HEADS = [[layer, head] for layer in range(2) for head in range(4)]
+THEIRS = {
+    "self_attention_score",
+    "prev_token_score",
+    "pattern_entropy",
+    "qk_distance",
+    "qk_distance_variance",
+    "induction_score",
+}
+
+# --- what HeadVis and the importer of Neuronpedia read ---
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Histogram(Strict):
+    bin_edges: list[float]
+    bin_values: list[float]
+
+    def model_post_init(self, _: Any) -> None:
+        assert len(self.bin_edges) == len(self.bin_values) + 1
+        assert self.bin_edges == sorted(set(self.bin_edges))
+
+
+class Token(Strict):
+    token: str
+    weight: float = Field(gt=0)
+
+
+class Statistics(Strict):
+    n_samples: int
+    mean_max_activation: float = Field(ge=0, le=1)
+
+
+class Sequence(Strict):
+    sequence_id: int = Field(ge=0)
+    interval: int = Field(ge=1, le=5)
+    tokens: list[str]
+    attention_indices: list[int]
+    attention_values: list[Annotated[float, Field(ge=0.005, le=1)]]
+    seq_len: int
+    max_activation: float = Field(ge=0, le=1)
+
+    def model_post_init(self, _: Any) -> None:
+        places = [divmod(index, self.seq_len) for index in self.attention_indices]
+        weights = dict(zip(places, self.attention_values, strict=True))
+        assert len(self.tokens) == self.seq_len
+        assert all(key <= query for query, key in places)
+        assert places == sorted(set(places))
+        assert {query for query, _ in places} == set(range(self.seq_len))
+        assert max(Counter(query for query, _ in places).values()) <= 8
+        assert self.max_activation == max((weight for (q, k), weight in weights.items() if q and k), default=0)
+        assert all(round(weight, 4) == weight for weight in weights.values())
+
+
+class Head(Strict):
+    sequences: list[Sequence] = Field(min_length=1)
+    qk_distance_histogram: Histogram
+    top_query_tokens: list[Token] = Field(max_length=50)
+    top_key_tokens: list[Token] = Field(max_length=50)
+    histogram: Histogram
+    statistics: Statistics
+
+    def model_post_init(self, _: Any) -> None:
+        kept = sum(value for one in self.sequences for value in one.attention_values)
+        assert sum(self.qk_distance_histogram.bin_values) == pytest.approx(kept, rel=1e-4)
+        assert self.statistics.n_samples == len({one.sequence_id for one in self.sequences})
+
+
+class Labelled(Strict):
+    key: str
+    label: str
+
+
+class Display(Strict):
+    label: str
+    format: str
+
+
+class Pipeline(BaseModel):
+    """What the importer of Neuronpedia needs."""
+
+    n_sequences: int
+    seq_len: int
+    dtype: str
+    attn_implementation: str
+
+
+class Config(Strict):
+    model_name: str
+    np_model_id: str | None
+    dataset_name: str
+    heads: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
+    n_layers: int
+    n_heads: int
+    n_intervals: int
+    metrics: list[str]
+    metric_descriptions: dict[str, str]
+    head_data_pattern: str
+    has_umap: bool
+    umap_heads: list[Any]
+    custom_plots: list[Labelled]
+    custom_tables: list[Labelled]
+    statistics_display: dict[str, Display]
+    pipeline_config: dict[str, Any]
+
+
+def load(path: Path) -> Any:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(path.read_bytes().decode("utf-8"), parse_constant=refuse)
+
+
+def check_tree(folder: Path) -> None:
+    """Fail if a file is not as its readers expect it."""
+    config = Config.model_validate(load(folder / "config.json"))
+    pipeline = Pipeline.model_validate(config.pipeline_config)
+    names = [config.head_data_pattern.format(layer=layer, head=head) for layer, head in config.heads]
+    others = ["config.json", "scatter_data.json", "server_config.json", "attributions/manifest.json"]
+    found = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    assert sorted(found) == sorted([*others, *(f"heads/{name}" for name in names)])
+    assert [load(folder / name) for name in others[2:]] == [{}, {}]
+    check_rows(config, load(folder / "scatter_data.json"))
+    keys = {entry.key for entry in (*config.custom_plots, *config.custom_tables)}
+    for name in names:
+        content = load(folder / "heads" / name)
+        head = Head.model_validate(content)
+        assert keys <= set(content)
+        assert set(config.statistics_display) == set(content["statistics"])
+        assert all(one.interval <= config.n_intervals for one in head.sequences)
+        assert sum(head.histogram.bin_values) == pipeline.n_sequences
+        assert {one.seq_len for one in head.sequences} == {pipeline.seq_len}
+
+
+def check_rows(config: Config, rows: list[dict[str, Any]]) -> None:
+    assert sorted([row.pop("layer"), row.pop("head")] for row in rows) == config.heads
+    for row in rows:
+        assert list(row) == config.metrics == list(config.metric_descriptions)
+        assert all(isinstance(value, float | None) for value in row.values())
+    assert None not in rows[0].values()  # HeadVis offers what the first row has
+
+
+# --- the tree of a study ---
+
+
+@pytest.fixture(scope="module")
+def tree(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("headvis") / "data"
+    done = attention_geometry("export", "mine", "--format", "headvis", "--out", folder, home=mine)
+    assert (done.code, done.text) == (0, f"{folder}\n"), done.errors
+    return folder
+
+
+@pytest.fixture(scope="module")
+def weights(mine: Path, inputs: Path) -> np.ndarray:
+    """Eager attention in float64, (sequences, layers, heads, K, K)."""
+    with silence_libraries(), torch.inference_mode():
+        model = AutoModelForCausalLM.from_pretrained(inputs / "llama", attn_implementation="eager").double()
+        found = model(torch.from_numpy(read_ids(mine)), output_attentions=True).attentions
+    return torch.stack(found, dim=1).numpy()
+
+
+def read_ids(mine: Path) -> np.ndarray:
+    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
+        ids = connection.sql("SELECT token_id FROM tokens ORDER BY sequence, position").fetchall()
+    return np.array(ids, np.int64).reshape(SEQUENCES, CONTEXT)
+
+
+def read_head(tree: Path, layer: int, head: int) -> dict[str, Any]:
+    content: dict[str, Any] = load(tree / "heads" / f"L{layer}H{head}.json")
+    return content
+
+
+def test_every_file_is_as_its_readers_expect(tree: Path) -> None:
+    check_tree(tree)
+    config = load(tree / "config.json")
+    assert config["heads"] == HEADS
+    assert {metric for metric in config["metrics"] if metric in THEIRS} == THEIRS
+    for metric in ("recall_level", "specificity_level", "auc_above_shuffled", "rho_0", "sink_share"):
+        assert {metric, f"{metric}_low", f"{metric}_high"} <= set(config["metrics"])
+    assert "recall_level_mean" not in config["metrics"]  # the study measured chosen queries
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", lambda content: content.pop("n_intervals")),
+        ("config.json", lambda content: content["pipeline_config"].pop("seq_len")),
+        ("config.json", lambda content: content["heads"].pop()),
+        ("config.json", lambda content: content.update(n_intervals=2)),
+        ("scatter_data.json", lambda content: content[0].update(rho_0=None)),
+        ("scatter_data.json", lambda content: content[1].update(rho_0=math.nan)),
+        ("scatter_data.json", lambda content: content[1].pop("rho_0_low")),
+        ("server_config.json", lambda content: content.update(context=1)),
+        ("heads/L1H2.json", lambda content: content["histogram"]["bin_values"].pop()),
+        ("heads/L1H2.json", lambda content: content["sequences"][0].update(interval=0)),
+        ("heads/L1H2.json", lambda content: content["sequences"][0]["tokens"].pop()),
+        ("heads/L1H2.json", lambda content: content["sequences"][0]["attention_values"].pop()),
+        ("heads/L1H2.json", lambda content: content["sequences"][0].update(max_activation=1.0)),
+        (
+            "heads/L1H2.json",
+            lambda content: content["sequences"][0].update(  # keys before queries
+                attention_indices=[i % 48 * 48 + i // 48 for i in content["sequences"][0]["attention_indices"]]
+            ),
+        ),
+    ],
+)
+def test_the_check_refuses_what_no_reader_expects(tree: Path, tmp_path: Path, file: str, change: Change) -> None:
+    folder = shutil.copytree(tree, tmp_path / "data")
+    content = load(folder / file)
+    change(content)
+    (folder / file).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises((AssertionError, ValidationError, ValueError)):
+        check_tree(folder)
+
+
+def test_examples_show_the_largest_weights_of_every_query(tree: Path, mine: Path, weights: np.ndarray) -> None:
+    found = {}
+    for layer, head in HEADS:
+        largest = weights[:, layer, head, 1:, 1:].max(axis=(1, 2))
+        sequences = read_head(tree, layer, head)["sequences"]
+        assert [one["sequence_id"] for one in sequences] == largest.argsort().tolist()
+        assert [one["interval"] for one in sequences] == [1, 2, 3, 4]  # of four sequences, all are examples
+        for one in sequences:
+            of_text = weights[one["sequence_id"], layer, head]
+            assert one["max_activation"] == pytest.approx(largest[one["sequence_id"]], abs=6e-5)
+            shown = np.zeros((CONTEXT, CONTEXT))
+            np.put(shown, one["attention_indices"], one["attention_values"])
+            for query in range(CONTEXT):
+                row = np.sort(of_text[query, : query + 1])[::-1][:8]
+                row = row[row >= 0.005]
+                assert np.sort(shown[query])[::-1][: len(row)] == pytest.approx(row, abs=6e-5)
+                assert np.count_nonzero(shown[query]) == len(row)
+            there = shown > 0
+            np.testing.assert_allclose(shown[there], of_text[there], atol=6e-5)
+            found[one["sequence_id"]] = one["tokens"]
+    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
+        texts = connection.sql("SELECT token FROM tokens ORDER BY sequence, position").fetchall()
+    assert [text for sequence in sorted(found) for text in found[sequence]] == [text for (text,) in texts]
+
+
+def test_metrics_of_rows_are_those_of_float64(tree: Path, mine: Path, weights: np.ndarray) -> None:
+    ids, rows = read_ids(mine), {(row["layer"], row["head"]): row for row in load(tree / "scatter_data.json")}
+    query, key = np.indices((CONTEXT, CONTEXT))
+    for layer, head in HEADS:
+        row, of_head = rows[layer, head], weights[:, layer, head]
+        own = [np.diagonal(one).mean() for one in of_head]
+        previous = [np.diagonal(one, -1).mean() for one in of_head]
+        entropy = [-sum(w * math.log(w) for w in one[one > 0]) / CONTEXT for one in of_head]
+        distance = (of_head * (query - key)).sum() / SEQUENCES / CONTEXT
+        square = (of_head * (query - key) ** 2).sum() / SEQUENCES / CONTEXT
+        copied, matched = 0.0, 0
+        for text, one in zip(ids.tolist(), of_head, strict=True):
+            for q, token in enumerate(text):
+                earlier = [j for j in range(q) if text[j] == token]
+                matched += bool(earlier)
+                copied += sum(one[q, j + 1] for j in earlier if one[q, j + 1] >= 0.01)
+        assert row["self_attention_score"] == pytest.approx(np.mean(own), rel=1e-5)
+        assert row["prev_token_score"] == pytest.approx(np.mean(previous), rel=1e-5)
+        assert row["pattern_entropy"] == pytest.approx(np.mean(entropy), rel=1e-5)
+        assert row["qk_distance"] == pytest.approx(distance, rel=1e-5)
+        assert row["qk_distance_variance"] == pytest.approx(square - distance**2, rel=1e-4)
+        assert row["induction_score"] == pytest.approx(copied / matched, rel=1e-4)
+        reach = 3.182446305284263 * np.std(own, ddof=1) / 2  # t of 3 degrees of freedom
+        assert row["self_attention_score_low"] == pytest.approx(np.mean(own) - reach, rel=1e-3)
+        histogram = np.histogram(of_head[:, 1:, 1:].max(axis=(1, 2)), np.linspace(0, 1, 51))[0]
+        assert read_head(tree, layer, head)["histogram"]["bin_values"] == histogram.tolist()
+
+
+def test_metrics_of_tables_are_theirs(tree: Path, mine: Path) -> None:
+    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
+        levels = connection.sql("""
+            SELECT layer, head, avg(recall), avg(specificity), avg(rho_0::DOUBLE), stddev(rho_0::DOUBLE)
+            FROM head_levels JOIN heads USING (layer, head) JOIN sink_similarity USING (sequence, layer, kv_head)
+            GROUP BY ALL ORDER BY ALL
+        """).fetchall()
+        above = connection.sql("""
+            SELECT layer, head, value - null_value, difference_low FROM separability
+            WHERE n = 4 AND measure = 'auc' AND null_model = 'shuffled_values' ORDER BY ALL
+        """).fetchall()
+        sinks = connection.sql("""
+            SELECT layer, head, avg(sink) FROM head_patterns WHERE text = 'corpus' GROUP BY ALL ORDER BY ALL
+        """).fetchall()
+    rows = {(row["layer"], row["head"]): row for row in load(tree / "scatter_data.json")}
+    assert [list(place) for *place, _ in sinks] == HEADS
+    for layer, head, recall, specificity, rho_0, sd in levels:
+        row, reach = rows[layer, head], 3.182446305284263 * sd / 2  # t of 3 degrees of freedom
+        assert row["recall_level"] == pytest.approx(recall)
+        assert row["specificity_level"] == pytest.approx(specificity)
+        assert (row["rho_0"], row["rho_0_high"]) == pytest.approx((rho_0, min(1, rho_0 + reach)))
+    for layer, head, difference, low in above:
+        found = rows[layer, head]["auc_above_shuffled"], rows[layer, head]["auc_above_shuffled_low"]
+        assert found == pytest.approx((difference, low))
+    for layer, head, sink in sinks:
+        assert rows[layer, head]["sink_share"] == pytest.approx(sink)
+
+
+def test_distances_and_tokens_are_those_of_the_examples(tree: Path) -> None:
+    found = read_head(tree, 1, 2)
+    distances, queries, keys = Counter[int](), Counter[str](), Counter[str]()
+    for one in found["sequences"]:
+        for place, weight in zip(one["attention_indices"], one["attention_values"], strict=True):
+            query, key = place // CONTEXT, place % CONTEXT
+            distances[0 if query == key else int(math.log2(query - key)) + 1] += weight
+            queries[one["tokens"][query]] += weight
+            keys[one["tokens"][key]] += weight
+    histogram = found["qk_distance_histogram"]
+    assert histogram["bin_edges"] == [0, 1, 2, 4, 8, 16, 32, 64]
+    assert histogram["bin_values"] == pytest.approx([distances[bin_] for bin_ in range(7)], abs=1e-4)
+    for name, expected in (("top_query_tokens", queries), ("top_key_tokens", keys)):
+        assert [row["weight"] for row in found[name]] == pytest.approx(
+            [weight for _, weight in expected.most_common(50)], abs=1e-4
+        )
+        assert all(row["weight"] == pytest.approx(expected[row["token"]], abs=1e-4) for row in found[name])
+
+
+def test_many_sequences_give_ten_of_the_highest_interval_and_three_of_each_other() -> None:
+    chosen = choose_examples(64)
+    assert [np.count_nonzero(chosen == interval) for interval in range(6)] == [42, 3, 3, 3, 3, 10]
+    assert chosen[-10:].tolist() == [5] * 10
+    for interval in range(1, 5):
+        (ranks,) = np.nonzero(chosen == interval)
+        assert set(ranks * 5 // 64) == {interval - 1}
+    assert choose_examples(1).tolist() == [1]
+
+
+# --- what is refused ---
+
+
+def test_a_folder_with_files_is_refused(tree: Path, mine: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tree, tmp_path / "data")
+    command = ["export", "mine", "--format", "headvis", "--overwrite", "--out"]
+    assert "exists already; add --overwrite" in attention_geometry(*command[:-2], "--out", folder, home=mine).complaint
+    (folder / "umap").mkdir()
+    (folder / "umap" / "L0H0.json").write_text("{}")
+    for place, said in ((folder, "holds 'umap/L0H0.json', which no export"), (folder / "config.json", "is a file")):
+        assert said in attention_geometry(*command, place, home=mine).complaint
+
+
+@pytest.mark.slow
+def test_a_tree_is_replaced_as_a_whole(tree: Path, mine: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tree, tmp_path / "data")
+    (folder / "heads" / "L9H9.json").write_text("{}")
+    done = attention_geometry("export", "mine", "--format", "headvis", "--overwrite", "--out", folder, home=mine)
+    assert done.code == 0, done.errors
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    check_tree(folder)
+
+
+def test_a_study_without_a_model_or_of_another_version_is_one_line(
+    mine: Path, landed_root: Path, tmp_path: Path
+) -> None:
+    command = ["export", "mine", "--format", "headvis", "--out", tmp_path / "x", "--by", "recall"]
+    assert (
+        "holds its own metrics, not 'recall' alone; leave out --by" in attention_geometry(*command, home=mine).complaint
+    )
+    with (
+        closing(connect(Home(landed_root).warehouse, studies=["small"], described=False)) as connection,
+        pytest.raises(UserError, match="'small' was landed by another version; run it again"),
+    ):
+        export_headvis(connection, "small", tmp_path / "x", overwrite=False)
+    synthetic = parse_study("drawn", recorded.TINY, "here").select_extraction().model_dump(mode="json")
+    with pytest.raises(UserError, match="'drawn' is synthetic: there is no model whose rows"):
+        read_settings("drawn", {"settings": synthetic})
+    assert list(tmp_path.iterdir()) == []
