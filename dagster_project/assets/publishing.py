@@ -1,15 +1,17 @@
-"""All pages of a data root as one folder for a static host: index, reports, families, comparisons, with links."""
+"""A folder for a static host: all pages of a data root with their links, or the tables of its studies as a data set."""
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dagster_project.assets.report import write_index
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.staging import explain_unwritable, recover_folder, stage_folder
-from storage.files.user_paths import read_regular_file
+from storage.files.user_paths import hash_regular_file, read_regular_file
+from storage.warehouse.connection import connect
+from storage.warehouse.dataset import write_dataset
 
 MARKER = "published.json"
 """File of a published folder that lists its other files, with the SHA-256 digest of each."""
@@ -42,16 +44,60 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
     if not any(home.reports.glob("*.html")):
         msg = f"There is no report in {home.reports}; run a study first: attention-geometry run embedded"
         raise UserError(msg)
-    with explain_unwritable(folder):
-        recover_folder(folder)
-        refuse_foreign_files(folder, overwrite=overwrite)
+    _prepare(folder, overwrite=overwrite)
     write_index(home)
     folders = (home.reports, home.families, home.comparisons)
     pages = [home.index, *(page for folder in folders for page in sorted(folder.glob("*.html")))]
     contents = {page.relative_to(home.root).as_posix(): _read_page(page) for page in pages}
-    with explain_unwritable(folder):
-        _exchange(folder, contents)
+    with _exchange(folder) as new:
+        for name, content in contents.items():
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_bytes(content)
     return sorted(folder / name for name in contents)
+
+
+def publish_dataset(
+    home: Home, folder: Path, studies: Collection[str] = (), *, licence: str | None = None, overwrite: bool = False
+) -> list[Path]:
+    """Write the tables of landed studies into a folder, as ``write_dataset`` describes; return the files.
+
+    A folder is replaced as by ``publish``.
+
+    Parameters
+    ----------
+    home
+        The data root.
+    folder
+        The folder.
+    studies
+        The studies; all that have landed if there are none.
+    licence
+        Identifier of a licence, for the head of ``README.md``.
+    overwrite
+        Whether files of an earlier publication are replaced if they were changed since.
+
+    Raises
+    ------
+    UserError
+        If a study has not landed, the folder contains other files or changed ones, or it cannot be written. The folder
+        is as it was.
+    """
+    _prepare(folder, overwrite=overwrite)
+    with closing(connect(home.warehouse, studies=studies or None, unlocked=True, described=False)) as connection:
+        landed = [study for (study,) in connection.execute("SELECT study FROM studies ORDER BY study").fetchall()]
+        if missing := sorted({*studies} - {*landed}) or ([] if landed else ["embedded"]):
+            msg = f"The study '{missing[0]}' has not landed; run it first: attention-geometry run {missing[0]}"
+            raise UserError(msg)
+        with _exchange(folder) as new:
+            write_dataset(connection, landed, new, licence=licence)
+    return sorted(path for path in folder.iterdir() if path.name != MARKER)
+
+
+def _prepare(folder: Path, *, overwrite: bool) -> None:
+    """Undo what a killed process left of replacing a folder, and refuse to replace what was not published."""
+    with explain_unwritable(folder):
+        recover_folder(folder)
+        refuse_foreign_files(folder, overwrite=overwrite)
 
 
 def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
@@ -72,9 +118,9 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not path.is_dir():
             if path.is_symlink() or name not in {*listed, MARKER}:
-                msg = f"The folder {folder} holds '{name}', which is not a published page; name a new folder"
+                msg = f"The folder {folder} holds '{name}', which was not published; name a new folder"
                 raise UserError(msg)
-            if name in listed and not overwrite and _digest(read_regular_file(path, LARGEST)) != listed[name]:
+            if name in listed and not overwrite and hash_regular_file(path) != listed[name]:
                 msg = f"{path} was changed after it was published; add --overwrite to replace it, or name a new folder"
                 raise UserError(msg)
 
@@ -104,16 +150,11 @@ def _read_page(page: Path) -> bytes:
         raise UserError(msg) from error
 
 
-def _exchange(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Replace a folder by one with these files and a marker that lists them."""
-    listed = {name: _digest(content) for name, content in contents.items()}
-    marker = json.dumps({"files": listed}, indent=1).encode()
-    with stage_folder(folder) as new:
-        for name, content in {**contents, MARKER: marker}.items():
-            target = new / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+@contextmanager
+def _exchange(folder: Path) -> Iterator[Path]:
+    """Yield a new folder that takes the place of ``folder`` after the context, with a marker that lists its files."""
+    with explain_unwritable(folder), stage_folder(folder) as new:
+        yield new
+        files = sorted(path for path in new.rglob("*") if path.is_file())
+        listed = {path.relative_to(new).as_posix(): hash_regular_file(path) for path in files}
+        (new / MARKER).write_text(json.dumps({"files": listed}, indent=1), encoding="utf-8")

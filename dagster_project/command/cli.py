@@ -410,20 +410,49 @@ def report(
 def publish(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create, or one published earlier.")],
     home: HomeOption = None,
+    dataset: Annotated[
+        bool, make_flag("--dataset", help="Write the tables of landed studies, for others to query.")
+    ] = False,
+    studies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--study",
+            metavar="STUDY",
+            help="For --dataset: a study, may be repeated (default: all that have landed).",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option("--license", metavar="ID", help="For --dataset: licence that its card states.")
+    ] = None,
     overwrite: Annotated[
         bool, make_flag("--overwrite", help="Replace published files also if they were changed since.")
     ] = False,
 ) -> None:
-    """Copy the index, all reports and all comparisons into one folder for a static host.
+    """Copy the index, all reports and all comparisons into one folder for a static host, or write a data set.
 
     A folder published earlier is replaced as a whole; one with any other file is refused.
 
     `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
+
+    The main tables as Parquet and as a DuckDB file to attach over HTTP, with a README.md for the Hugging Face hub;
+    the texts that were read are among them: `attention-geometry publish heads --dataset --study embedded`
     """
-    from dagster_project.assets.publishing import publish as publish_pages
+    from dagster_project.assets import publishing
+    from storage.warehouse.dataset_card import format_size
 
     target = resolve_path(folder)
-    written = publish_pages(_use_home(home), target, overwrite=overwrite)
+    if dataset:
+        written = publishing.publish_dataset(
+            _use_home(home), target, studies or (), licence=licence, overwrite=overwrite
+        )
+        for path in written:
+            typer.echo(f"{path.name}  {format_size(path.stat().st_size)}")
+    elif studies or licence:
+        msg = "--study and --license are of a data set; add --dataset"
+        raise UserError(msg)
+    else:
+        written = publishing.publish(_use_home(home), target, overwrite=overwrite)
     typer.echo(f"{count(len(written), 'file')} in {target}")
 
 

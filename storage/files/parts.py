@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from storage.errors import UserError
 from storage.files.staging import delete, remove_leftovers, stage_file
-from storage.files.user_paths import open_regular_file
+from storage.files.user_paths import hash_regular_file
 
 _ROW_GROUP = 2**15
 """Rows from which on batches are written, as one group: small groups take twice as long to write and to read."""
@@ -85,7 +85,12 @@ def write_parts(
         partial = {table: stack.enter_context(stage_file(path)) for table, path in paths.items()}
         _write_rows(partial, rows)
         for table, path in paths.items():
-            made = {"table": table, "inputs": inputs, "libraries": libraries, "sha256": _hash_file(partial[table])}
+            made = {
+                "table": table,
+                "inputs": inputs,
+                "libraries": libraries,
+                "sha256": hash_regular_file(partial[table]),
+            }
             text = json.dumps({**made, "digest": compute_digest(made)}, indent=1, sort_keys=True)
             stack.enter_context(stage_file(path.parent / INPUTS)).write_text(text, encoding="utf-8")
     for table, path in paths.items():
@@ -134,17 +139,9 @@ def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
     )
 
 
-def _hash_file(path: Path) -> str:
-    """SHA-256 of a file; ``OSError`` if it cannot be read, or is not a regular file: Arrow would wait for a pipe."""
-    with open_regular_file(path):
-        pass
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check_part(path: Path) -> None:
     """Raise OSError or ValueError if a part is lost, has changed, or was written for another table or other inputs."""
-    digest, made = _hash_file(path), read_inputs(path)
+    digest, made = hash_regular_file(path), read_inputs(path)
     if made is None:
         msg = f"its {INPUTS} is lost or has changed"
         raise ValueError(msg)

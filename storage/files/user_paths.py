@@ -1,12 +1,13 @@
 """Files and folders that a user names: paths that can be used, bounded reads, and nothing overwritten unasked."""
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from storage.errors import UserError
 
@@ -43,7 +44,7 @@ def _make_path_error(given: Path | str, why: str) -> UserError:
 
 
 @contextmanager
-def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
     """Open a file for reading that is neither a device, a pipe nor a folder, nor, unless ``follow``, a link.
 
     Raises
@@ -75,6 +76,12 @@ def read_regular_file(path: Path, most: int, *, follow: bool = True) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // MEBIBYTE} MiB", str(path))
     return content
+
+
+def hash_regular_file(path: Path, *, follow: bool = True) -> str:
+    """SHA-256 of a file that ``open_regular_file`` opens; ``OSError`` as there."""
+    with open_regular_file(path, follow=follow) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:

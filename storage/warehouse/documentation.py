@@ -95,7 +95,7 @@ def render_tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
     for number, example in enumerate(list_examples(), start=1):
         text = render_example(example, study)
         result = query(connection, text).read_all()
-        lines += ["", f"## {number}. {example.meaning}", "", "```sql", text, "```", "", *_render_result(result)]
+        lines += ["", f"## {number}. {example.meaning}", "", "```sql", text, "```", "", *render_result(result)]
     return "\n".join(lines) + "\n"
 
 
@@ -136,17 +136,17 @@ def find_names(inputs: str) -> list[str]:
     return list(dict.fromkeys(_NAME.findall(inputs)))
 
 
-def _render_result(result: pa.Table) -> list[str]:
+def render_result(result: pa.Table) -> list[str]:
     """The first rows of a result, and the number of further rows."""
     rows = [[format_cell(value) for value in row.values()] for row in result.slice(0, SHOWN_ROWS).to_pylist()]
     more = result.num_rows - len(rows)
     return [
-        *_render_table([format_cell(name) for name in result.column_names], rows),
+        *render_table([format_cell(name) for name in result.column_names], rows),
         *(["", f"… and {more} more."] if more else []),
     ]
 
 
-def _render_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def render_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table; cells must be escaped."""
     return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
 

@@ -70,6 +70,19 @@ COMPUTED = "computed tables"
 ALIAS = "aside"
 """Name of the database while it is being built."""
 
+SPACE_ERRORS = (
+    OSError,
+    duckdb.IOException,
+    duckdb.FatalException,
+    duckdb.OutOfMemoryException,
+    duckdb.TransactionException,
+)
+"""What is raised if a database cannot be written for lack of disk space or memory.
+
+A transaction that runs out of either while it commits raises the last one; no other process writes to the database, so
+that another transaction cannot be the cause.
+"""
+
 Batches = Iterable[pa.RecordBatch]
 
 
@@ -155,9 +168,6 @@ def land(
 def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
     """Raise a one-line error if the tables of a study cannot be written for lack of disk space or memory.
 
-    A transaction that runs out of either while it commits raises DuckDB's ``TransactionException``; no other process
-    writes to the database, so that another transaction cannot be the cause.
-
     Raises
     ------
     UserError
@@ -165,13 +175,7 @@ def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
     """
     try:
         yield
-    except (
-        OSError,
-        duckdb.IOException,
-        duckdb.FatalException,
-        duckdb.OutOfMemoryException,
-        duckdb.TransactionException,
-    ) as error:
+    except SPACE_ERRORS as error:
         why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for authors of SQL
         remedy = "free disk space or memory and run again"
         msg = f"The tables of study '{study}' could not be written to {folder} ({why}); {remedy}"

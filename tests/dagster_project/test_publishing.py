@@ -65,13 +65,13 @@ def test_a_folder_with_another_file_is_refused(home: Home, site: Path, name: str
     before = files(site)
     for option in ((), ("--overwrite",)):
         refused = attention_geometry("publish", site, *option, home=home.root)
-        assert f"{site} holds '{name}', which is not a published page" in refused.complaint
+        assert f"{site} holds '{name}', which was not published" in refused.complaint
     assert files(site) == before
 
 
 def test_a_site_that_nobody_published_is_refused(home: Home, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("my own", encoding="utf-8")
-    with pytest.raises(UserError, match=r"holds 'home/.*', which is not a published page"):
+    with pytest.raises(UserError, match=r"holds 'home/.*', which was not published"):
         publish(home, tmp_path)
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "index.html").write_text("my own", encoding="utf-8")
@@ -146,5 +146,5 @@ def test_links_out_of_the_data_root_are_not_followed(home: Home, tmp_path: Path,
 def test_a_link_in_a_published_folder_is_foreign(home: Home, site: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (site / "comparisons").symlink_to(tmp_path / "theirs")
-    with pytest.raises(UserError, match="holds 'comparisons', which is not a published page"):
+    with pytest.raises(UserError, match="holds 'comparisons', which was not published"):
         publish(home, site)

@@ -1,0 +1,146 @@
+"""A data set for others: the main tables of landed studies as Parquet and as one DuckDB file, with a card.
+
+Why the DuckDB file holds the tables themselves: views over the Parquet files would need the address of the host, which
+is not known when they are written, and could not be opened from a disk. A reader who attaches it over HTTP fetches only
+the blocks that a query reads.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import duckdb
+import pyarrow as pa
+
+import sql
+from storage.warehouse.connection import READABLE_FROM
+from storage.warehouse.dataset_card import render_card
+from storage.warehouse.landing import SPACE_ERRORS
+from storage.warehouse.relations import classify_relation, comment, find_tables_read, quote_literal
+
+DATABASE = "dataset.duckdb"
+"""The DuckDB file of a data set."""
+
+CARD = "README.md"
+"""The description of a data set."""
+
+TABLES = (
+    *("head_measures", "head_labels", "head_taxonomy", "head_pattern_means", "head_ablation"),
+    *("selection_means", "selection_means_model", "separability", "separability_model", "key_budgets", "elbows"),
+    *("top_keys", "assumption_norms", "assumption_similarity", "assumption_weights", "assumption_weights_model"),
+    *("sparsified_loss", "measures", "claims", "claim_parts", "studies", "heads", "tokens"),
+)
+"""The tables and views of the warehouse that a data set has, as far as they have rows.
+
+Left out are those that have a row for each sequence, head and N, many times as large as all of these together, and
+those of intermediate results.
+"""
+
+BLOCK = 2**16
+"""Bytes of a block of the DuckDB file: a quarter of the default, since most tables are small; that saves a third."""
+
+ALIAS = "dataset"
+"""Name of the database while it is written."""
+
+
+def write_dataset(
+    connection: duckdb.DuckDBPyConnection, studies: Sequence[str], folder: Path, *, licence: str | None = None
+) -> None:
+    """Write the tables of landed studies to a folder: Parquet, one file a table, a DuckDB file, and a card.
+
+    The tables are those of ``TABLES`` that have rows. In ``studies``, local paths are reduced to their last names.
+
+    Parameters
+    ----------
+    connection
+        To these studies alone, unlocked (``storage.warehouse.connection.connect``).
+    studies
+        Names of the studies.
+    folder
+        An empty folder.
+    licence
+        Identifier of a licence for the card; None: the card states none.
+
+    Raises
+    ------
+    OSError
+        If the files cannot be written.
+    """
+    try:
+        _write_files(connection, studies, folder, licence)
+    except SPACE_ERRORS as error:
+        raise OSError(errno.EIO, " ".join(str(error).partition("\n\n")[0].split())) from error
+
+
+def _write_files(
+    connection: duckdb.DuckDBPyConnection, studies: Sequence[str], folder: Path, licence: str | None
+) -> None:
+    connection.execute("SET temp_directory = ''")  # tables are copied as streams; nothing is written elsewhere
+    place = quote_literal(os.fspath(folder / DATABASE))
+    storage = f"STORAGE_VERSION '{READABLE_FROM}', RECOVERY_MODE no_wal_writes, BLOCK_SIZE {BLOCK}"
+    connection.execute(f"ATTACH {place} AS {ALIAS} ({storage})")
+    connection.register("hosted_studies", _read_studies(connection))
+    tables = [name for name in TABLES if _copy_table(connection, name)]
+    connection.execute(f"USE {ALIAS}")
+    _create_relations(connection, tables)
+    for name in tables:
+        path = quote_literal(os.fspath(folder / f"{name}.parquet"))
+        connection.execute(f"COPY {name} TO {path} (FORMAT parquet, COMPRESSION zstd)")
+    connection.execute(f"CHECKPOINT {ALIAS}")
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    card = render_card(connection, studies[0], tables, files, DATABASE, licence)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    connection.execute("USE memory")
+    connection.execute(f"DETACH {ALIAS}")
+
+
+def _copy_table(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Copy a table or view with its comments, unless it has no rows; return whether it has any."""
+    is_view = name in sql.list_names("views")
+    source = "hosted_studies" if name == "studies" else f"memory.main.{name}"
+    order = " ORDER BY ALL" if is_view else ""  # tables have landed in the order of their keys
+    connection.execute(f"CREATE TABLE {ALIAS}.{name} AS FROM {source}{order}")
+    if not connection.execute(f"SELECT count(*) FROM {ALIAS}.{name}").fetchall()[0][0]:  # noqa: S608 (of sql/schema)
+        connection.execute(f"DROP TABLE {ALIAS}.{name}")
+        return False
+    connection.execute(f"USE {ALIAS}")
+    comment(connection, "TABLE", sql.read_statement("views" if is_view else "schema", name))
+    connection.execute("USE memory")
+    return True
+
+
+def _create_relations(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """Create the macros and views that read these tables alone, with their comments."""
+    for relation in sql.sort_statements("macros", "views"):
+        if relation.name not in tables and find_tables_read(relation) <= {*tables}:
+            connection.execute(relation.text)
+            comment(connection, classify_relation(relation), relation)
+
+
+def _read_studies(connection: duckdb.DuckDBPyConnection) -> pa.Table:
+    """The table ``studies`` without the folders of local models and texts."""
+    rows = connection.sql("SELECT * REPLACE (provenance::VARCHAR AS provenance) FROM studies").to_arrow_table()
+    cleaned = [
+        {name: drop_folders(value) for name, value in row.items()}
+        | {"provenance": json.dumps(drop_folders(json.loads(row["provenance"])), sort_keys=True)}
+        for row in rows.to_pylist()
+    ]
+    return pa.Table.from_pylist(cleaned, schema=rows.schema)
+
+
+def drop_folders(value: object) -> object:
+    """A value of JSON in which every text that is a local path is only its last name.
+
+    A path that is relative to the current folder without saying so is left, since a hub id looks the same.
+    """
+    match value:
+        case dict():
+            return {name: drop_folders(inner) for name, inner in value.items()}
+        case list():
+            return [drop_folders(inner) for inner in value]
+        case str() if value.startswith(("/", "~", "./", "../")):
+            return PurePosixPath(value).name or value
+        case _:
+            return value

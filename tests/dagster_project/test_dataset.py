@@ -1,0 +1,222 @@
+"""A data set is read by others' tools from any host, says what it holds, and nothing of the machine it is from."""
+
+import json
+import re
+import resource
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from urllib.request import urlopen
+
+import duckdb
+import pytest
+import yaml
+from pyarrow import parquet
+
+import sql
+from dagster_project.assets.publishing import MARKER, publish_dataset
+from dagster_project.study.home import Home
+from storage.errors import UserError
+from storage.warehouse.dataset import CARD, DATABASE, TABLES, drop_folders
+from tests.dagster_project.driver import attention_geometry, files
+from tests.storage.shell import run_shell
+
+HOSTILE = "|`[x](javascript:alert(1))<script>alert(1)</script>\n---\n"
+
+
+@pytest.fixture(scope="module")
+def home(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root with the study ``mine``, whose tokens are hostile; its model and text are files of this machine."""
+    root = tmp_path_factory.mktemp("hosted")
+    shutil.copytree(mine / "warehouse", root / "warehouse")
+    with duckdb.connect(root / "warehouse" / "mine.duckdb") as connection:
+        connection.execute("UPDATE tokens SET token = ?", [HOSTILE])
+    return Home(root)
+
+
+@pytest.fixture(scope="module")
+def hosted(home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its data set; only read."""
+    folder = tmp_path_factory.mktemp("public") / "heads"
+    said = attention_geometry("publish", folder, "--dataset", "--license", "cc-by-4.0", home=home.root).text
+    listed = [re.split(r"  ", line)[0] for line in said.splitlines()]
+    assert listed == [*sorted(path.name for path in folder.iterdir() if path.name != MARKER), listed[-1]]
+    assert re.fullmatch(rf"\d+ files in {folder}", listed[-1])
+    return folder
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """The address of a static host of a folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def read_first_row(url: str) -> object:
+    """The first row of ``heads`` on a host: attached by DuckDB, or of the Parquet file without its extension."""
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+        try:
+            connection.execute("LOAD httpfs")
+        except duckdb.Error:
+            with urlopen(f"{url}/heads.parquet") as answer:
+                return parquet.read_table(BytesIO(answer.read())).slice(0, 1).to_pylist()[0]
+        connection.execute(f"ATTACH '{url}/{DATABASE}' AS dataset (READ_ONLY)")
+        return connection.sql("FROM dataset.heads LIMIT 1").to_arrow_table().to_pylist()[0]
+
+
+def read_card(folder: Path) -> tuple[dict[str, object], str]:
+    """The metadata of a card, and the rest of it."""
+    _, metadata, rest = (folder / CARD).read_text(encoding="utf-8").split("---\n", 2)
+    return yaml.safe_load(metadata), rest
+
+
+def test_the_first_row_is_read_from_a_host(hosted: Path) -> None:
+    with serve(hosted) as url:
+        first = {"study": "mine", "layer": 0, "head": 0, "kv_head": 0}
+        assert {**first, "head_dim": 16} == read_first_row(url)
+
+
+def test_the_card_names_every_file_and_its_size(hosted: Path) -> None:
+    metadata, rest = read_card(hosted)
+    configs = metadata.pop("configs")
+    assert metadata.keys() == {"pretty_name", "license", "tags"}
+    assert metadata["license"] == "cc-by-4.0"
+    named = {config["data_files"] for config in configs} | {DATABASE, CARD, MARKER}
+    assert named == {path.name for path in hosted.iterdir()}
+    assert [config["config_name"] for config in configs if config.get("default")] == ["head_measures"]
+    rows = dict(re.findall(r"^\| \[(\S+)\]\(\1\) \| [\d,]+ \| ([\d.]+ [kM]B) ", rest, re.MULTILINE))
+    sizes = {path.name: path.stat().st_size for path in hosted.iterdir() if path.name not in {CARD, MARKER}}
+    assert rows == {
+        name: f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB" for name, size in sizes.items()
+    }
+
+
+def test_the_database_and_the_parquet_files_hold_what_the_warehouse_does(home: Home, hosted: Path) -> None:
+    def summarise(relation: str) -> object:
+        return connection.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {relation} AS t").fetchall()
+
+    with duckdb.connect(hosted / DATABASE, read_only=True) as connection:
+        connection.execute(f"ATTACH '{home.warehouse / 'mine.duckdb'}' AS landed (READ_ONLY)")
+        there = {path.stem for path in hosted.glob("*.parquet")}
+        assert there == {name for name in TABLES if summarise(f"landed.{name}") != [(0, None)]}
+        for name in there:
+            assert summarise(name) == summarise(f"'{hosted / name}.parquet'"), name
+        for name in there - {"studies", *sql.list_names("views")}:
+            assert summarise(name) == summarise(f"landed.{name}"), name
+
+
+def test_the_queries_of_the_card_run_as_they_stand(hosted: Path) -> None:
+    _, rest = read_card(hosted)
+    attach, *queries = re.findall(r"```sql\n(.*?)```", rest, re.DOTALL)
+    assert len(queries) == 3
+    attach = attach.replace("INSTALL httpfs;\nLOAD httpfs;\n", "").replace("https://HOST/FOLDER", str(hosted))
+    assert str(hosted) in attach
+    with duckdb.connect() as connection:
+        connection.execute(attach)
+        shown = [len(connection.execute(text).fetchall()) for text in queries]
+        assert sum(shown) > 0
+        with pytest.raises(duckdb.InvalidInputException, match="read-only"):
+            connection.execute("DROP TABLE heads")
+    by_other = run_shell(
+        "-csv",
+        "-noheader",
+        "-c",
+        attach,
+        *(part for text in queries for part in ("-c", f"SELECT count(*) FROM ({text.rstrip().rstrip(';')})")),
+    )
+    assert [int(line) for line in by_other.split()] == shown
+
+
+def test_every_column_has_a_meaning(hosted: Path) -> None:
+    _, rest = read_card(hosted)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", rest, re.MULTILINE)
+    listed = [(name, kind.upper()) for name, kind, _ in rows]
+    with duckdb.connect() as connection:
+        stored = [
+            (name, kind)
+            for path in hosted.glob("*.parquet")
+            for name, kind, *_ in connection.execute(f"DESCRIBE FROM '{path}'").fetchall()
+        ]
+    assert sorted(listed) == sorted(stored)
+
+
+def test_tokens_are_no_markup(hosted: Path) -> None:
+    _, rest = read_card(hosted)
+    assert "javascript:alert" in rest
+    for mark in ("<script", "](javascript", "|`", "`\\["):
+        assert mark not in rest.replace(f"\\{mark}", ""), mark
+    for table in re.findall(r"^\|.*(?:\n\|.*)*$", rest, re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+
+
+def test_no_path_of_this_machine_is_published(home: Home, hosted: Path, inputs: Path) -> None:
+    private = str(inputs)
+    assert private.encode() in (home.warehouse / "mine.duckdb").read_bytes()
+    for path in hosted.iterdir():
+        assert private.encode() not in path.read_bytes(), path.name
+        if path.suffix == ".parquet":
+            assert private not in str(parquet.read_table(path).to_pylist()), path.name
+    study = parquet.read_table(hosted / "studies.parquet").to_pylist()[0]
+    assert (study["model"], study["corpus"]) == ("llama", "book.txt")
+    assert json.loads(study["provenance"])["settings"]["model"]["id"] == "llama"
+
+
+def test_paths_are_reduced_to_their_last_names() -> None:
+    given = {"a": ["/home/ada/m.gguf", "~ada/book.txt", "../x/y", "./z"], "b": {"c": "org/name"}, "d": 3, "e": "</s>"}
+    assert drop_folders(given) == {"a": ["m.gguf", "book.txt", "y", "z"], "b": {"c": "org/name"}, "d": 3, "e": "</s>"}
+    assert drop_folders("package:llm==0.1/llm/file.gguf") == "package:llm==0.1/llm/file.gguf"
+
+
+def test_a_study_that_has_not_landed_is_refused(home: Home, tmp_path: Path) -> None:
+    for studies, missing in ((("mine", "other"), "other"), (("other", "mine"), "other")):
+        options = [part for study in studies for part in ("--study", study)]
+        refused = attention_geometry("publish", tmp_path / "heads", "--dataset", *options, home=home.root)
+        assert (
+            refused.complaint == f"The study '{missing}' has not landed; run it first: attention-geometry run {missing}"
+        )
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="attention-geometry run embedded"):
+        publish_dataset(Home(tmp_path / "empty"), tmp_path / "heads")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+    for option in (("--study", "mine"), ("--license", "mit")):
+        refused = attention_geometry("publish", tmp_path / "heads", *option, home=home.root)
+        assert refused.complaint == "--study and --license are of a data set; add --dataset"
+
+
+def test_a_full_disk_leaves_what_was_published(home: Home, hosted: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(hosted, tmp_path / "heads")
+    before = files(folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, hard))
+    try:
+        with pytest.raises(UserError, match=r"heads cannot be written \(.*\); name another folder"):
+            publish_dataset(home, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert files(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["heads"]
+
+
+@pytest.mark.slow
+def test_a_data_set_is_written_again_unless_its_card_was_changed(home: Home, hosted: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(hosted, tmp_path / "heads")
+    (folder / CARD).write_text("my own", encoding="utf-8")
+    with pytest.raises(UserError, match=r"README\.md was changed after it was published; add --overwrite"):
+        publish_dataset(home, folder)
+    publish_dataset(home, folder, ["mine"], overwrite=True)
+    assert read_card(folder)[0].keys() == {"pretty_name", "tags", "configs"}
