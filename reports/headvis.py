@@ -54,11 +54,12 @@ DESCRIPTIONS = {
     "qk_distance_variance": "Variance of that distance over all queries.",
     "induction_score": "Mean weight on the tokens that followed earlier copies of the query's token, over the queries "
     "that have one; weights below 0.01 count as 0.",
-    "recall_level": "Recall R(r_min, N) at the last query, mean over ln N from 2 on.",
-    "specificity_level": "Share of the keys left out that are outside the ball of radius r_min around s_N, at the last "
-    "query, mean over ln N from 2 on.",
-    "recall_level_mean": "Recall at an average query, mean over ln N from 2 on.",
-    "specificity_level_mean": "Specificity at an average query, mean over ln N from 2 on.",
+    "recall_last_query": "Recall R(r_min, N) at the last query, mean over ln N, N from 2 on.",
+    "specificity_last_query": "Share of the keys left out that are farther from s_N than r_max, at the last query, "
+    "mean over ln N, N from 2 on.",
+    "recall_every_query": "Recall R(r_min, N), mean over ln N at the powers of √2 and over the queries of at least 32 "
+    "keys.",
+    "specificity_every_query": "Share of the keys left out that are farther from s_N than r_max, mean over the same.",
     "auc_above_shuffled": "Probability that a selected key is nearer to s_N than one left out, minus the same with "
     "value states permuted among the keys, at N = 4 and the last query.",
     "rho_0": "Mean cosine between the value state of position 0 and the others.",
@@ -69,7 +70,7 @@ DESCRIPTIONS = {
 ENDS = {"low": "Lower", "high": "Upper"}
 """The ends of an interval, in names and in words."""
 
-LEVELS: dict[str, Domain] = {"recall_level": SHARE, "specificity_level": SHARE, "rho_0": DIFFERENCE}
+LEVELS: dict[str, Domain] = {"recall_last_query": SHARE, "specificity_last_query": SHARE, "rho_0": DIFFERENCE}
 """Columns of ``head_levels_by_sequence``, and the ranges of their values."""
 
 Places = Sequence[tuple[int, int]]

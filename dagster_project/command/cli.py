@@ -519,7 +519,7 @@ def export(
 
     For HeadVis and Neuronpedia's importer, with examples from every query: `attention-geometry export embedded --format
     headvis --out data`. Tables keep no weights of every query, so the study's model reads its text again, twice; each
-    head is a file of up to 1 MB for sequences of 512 tokens
+    head is a file of up to 1.5 MB for sequences of 512 tokens
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """

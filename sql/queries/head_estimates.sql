@@ -1,14 +1,14 @@
 -- grain:   one row per (layer, head, measure)
 -- inputs:  separability, query_means, head_pattern_means, last_query; $study
 -- meaning: measures of every head with the ends of their intervals: auc_above_shuffled, the AUC at N = 4 at the last
---          query minus that of shuffled value states; recall_level_mean and specificity_level_mean, over all queries;
---          sink_share, the mean weight on position 0
+--          query minus that of shuffled value states; recall_every_query and specificity_every_query, their means over
+--          queries; sink_share, the mean weight on position 0
 SELECT
     layer, head, 'auc_above_shuffled' AS measure, difference AS value, difference_low AS low, difference_high AS high
 FROM separability
 WHERE study = $study AND query = last_query($study) AND measure = 'auc' AND null_model = 'shuffled_values' AND n = 4
 UNION ALL
-SELECT layer, head, measure || '_mean', mean, mean_low, mean_high
+SELECT layer, head, replace(measure, 'level', 'every_query'), mean, mean_low, mean_high
 FROM query_means
 WHERE study = $study AND measure IN ('recall_level', 'specificity_level')
 UNION ALL

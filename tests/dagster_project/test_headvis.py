@@ -208,9 +208,9 @@ def test_every_file_is_as_its_readers_expect(tree: Path) -> None:
     config = load(tree / "config.json")
     assert config["heads"] == HEADS
     assert {metric for metric in config["metrics"] if metric in THEIRS} == THEIRS
-    for metric in ("recall_level", "specificity_level", "auc_above_shuffled", "rho_0", "sink_share"):
+    for metric in ("recall_last_query", "specificity_last_query", "auc_above_shuffled", "rho_0", "sink_share"):
         assert {metric, f"{metric}_low", f"{metric}_high"} <= set(config["metrics"])
-    assert "recall_level_mean" not in config["metrics"]  # the study measured chosen queries
+    assert "recall_every_query" not in config["metrics"]  # the study measured chosen queries
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -320,8 +320,8 @@ def test_metrics_of_tables_are_theirs(tree: Path, mine: Path) -> None:
     assert [list(place) for *place, _ in sinks] == HEADS
     for layer, head, recall, specificity, rho_0, sd in levels:
         row, reach = rows[layer, head], 3.182446305284263 * sd / 2  # t of 3 degrees of freedom
-        assert row["recall_level"] == pytest.approx(recall)
-        assert row["specificity_level"] == pytest.approx(specificity)
+        assert row["recall_last_query"] == pytest.approx(recall)
+        assert row["specificity_last_query"] == pytest.approx(specificity)
         assert (row["rho_0"], row["rho_0_high"]) == pytest.approx((rho_0, min(1, rho_0 + reach)))
     for layer, head, difference, low in above:
         found = rows[layer, head]["auc_above_shuffled"], rows[layer, head]["auc_above_shuffled_low"]
