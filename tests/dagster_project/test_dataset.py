@@ -106,6 +106,18 @@ def test_the_card_names_every_file_and_its_size(hosted: Path) -> None:
     }
 
 
+@pytest.mark.slow
+def test_the_library_of_the_hub_reads_every_table(hosted: Path, tmp_path: Path) -> None:
+    import datasets
+
+    names = datasets.get_dataset_config_names(str(hosted))
+    assert {*names} == {path.stem for path in hosted.glob("*.parquet")}
+    for name in (None, *names):
+        rows = datasets.load_dataset(str(hosted), name, split="train", streaming=True, cache_dir=str(tmp_path))
+        first = parquet.read_table(hosted / f"{name or 'head_measures'}.parquet").slice(0, 1).to_pylist()[0]
+        assert {**next(iter(rows))} == pytest.approx(first, nan_ok=True), name
+
+
 def test_the_database_and_the_parquet_files_hold_what_the_warehouse_does(home: Home, hosted: Path) -> None:
     def summarise(relation: str) -> object:
         return connection.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {relation} AS t").fetchall()
