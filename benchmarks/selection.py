@@ -149,29 +149,35 @@ def _format_limit(ratios: NDArray[np.float64]) -> str:
 
 
 def measure_growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
-    """The exponent of n in the time of one head: the slope of a line through log time over log n, round by round."""
-    heads = [draw_head(n, head_dim) for n in lengths]
+    """The exponent of n in the time of the profile of one query of one head."""
+    heads = [partial(selection_profile, *draw_head(n, head_dim)) for n in lengths]
+    sizes = {"shortest": lengths[0], "longest": lengths[-1], "head_dim": head_dim}
+    return [_fit_growth("selection.growth", "selection_profile of one head", heads, lengths, repeats, sizes, 2.1)]
+
+
+def _fit_growth(
+    name: str, what: str, calls: Sequence[Contender], lengths: Sequence[int], repeats: int, sizes: dict[str, int],
+    target: float,
+) -> Result:  # fmt: skip
+    """The exponent of n in the times of calls: the slope of a line through log time over log n, round by round."""
     with limit_threads():
-        seconds = alternate(*(partial(selection_profile, *head) for head in heads), repeats=repeats, clock=process_time)
+        seconds = alternate(*calls, repeats=repeats, clock=process_time)
     exponents = np.polynomial.polynomial.polyfit(np.log(lengths), np.log(seconds).T, 1)[1]
-    shortest, longest = lengths[0], lengths[-1]
-    return [
-        Result(
-            name="selection.growth",
-            kind="exponent",
-            what=f"selection_profile of one head at n = {longest}",
-            against=f"the same at n = {shortest} (exponent fitted through n = {', '.join(map(str, lengths))})",
-            ratio=float(np.median(exponents)),
-            lowest=float(exponents.min()),
-            highest=float(exponents.max()),
-            what_median=float(np.median(seconds[:, -1])),
-            against_median=float(np.median(seconds[:, 0])),
-            unit="s",
-            target=2.1,
-            repeats=repeats,
-            sizes={"shortest": shortest, "longest": longest, "head_dim": head_dim},
-        )
-    ]
+    return Result(
+        name=name,
+        kind="exponent",
+        what=f"{what} at n = {lengths[-1]}",
+        against=f"the same at n = {lengths[0]} (exponent fitted through n = {', '.join(map(str, lengths))})",
+        ratio=float(np.median(exponents)),
+        lowest=float(exponents.min()),
+        highest=float(exponents.max()),
+        what_median=float(np.median(seconds[:, -1])),
+        against_median=float(np.median(seconds[:, 0])),
+        unit="s",
+        target=target,
+        repeats=repeats,
+        sizes=sizes,
+    )
 
 
 def _measure_copy(weights: F32, values: F32) -> None:
@@ -183,6 +189,14 @@ def _repeat(call: Contender, times: int) -> None:
     """Call something so many times."""
     for _ in range(times):
         call()
+
+
+def measure_growth_of_every_query(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+    """The exponent of n in the time of all queries of one head on the grid of N."""
+    calls = [partial(_measure_copy, *draw_queries(n, 1, head_dim)) for n in lengths]
+    sizes = {"shortest": lengths[0], "longest": lengths[-1], "head_dim": head_dim}
+    what = "all queries of one head on the grid of N"
+    return [_fit_growth("selection.every_query.growth", what, calls, lengths, repeats, sizes, 3.05)]
 
 
 def measure_every_query(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
@@ -239,5 +253,10 @@ BENCHMARKS = (
         "selection.every_query",
         full=partial(measure_every_query, lengths=(512, 1024), head_dim=64, repeats=9),
         small=partial(measure_every_query, lengths=(128,), head_dim=64, repeats=3),
+    ),
+    Benchmark(
+        "selection.every_query.growth",
+        full=partial(measure_growth_of_every_query, lengths=(256, 512, 1024, 2048), head_dim=64, repeats=5),
+        small=partial(measure_growth_of_every_query, lengths=(64, 128), head_dim=64, repeats=2),
     ),
 )

@@ -7,6 +7,7 @@ import altair as alt
 import pyarrow as pa
 from scipy import stats
 
+from geometry.statistics.intervals import make_estimate
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
 from reports.charts.families import separation_and_chance
 from reports.findings.claims import BEYOND, VERDICTS, format_interval
@@ -157,6 +158,29 @@ def _tell_differences(models: Sequence[Model]) -> str:
         f"{one.name} and {other.name} differ in {apart} of {count(len(rows), 'measure')} behind the claims by more "
         f"than their texts explain, and have opposite verdicts on {opposite}."
     )
+
+
+def format_mean(row: Row, name: str) -> str:
+    """A mean with its interval, from its standard error over the ``sequences`` of a row."""
+    low, high = _find_ends(row, name)
+    return format_interval({"value": row[name], "low": low, "high": high})
+
+
+def _find_ends(row: Row, name: str) -> tuple[float, float]:
+    estimate = make_estimate(row[name], row[f"{name}_error"], row["sequences"])
+    return float(estimate.low), float(estimate.high)
+
+
+def tell_last_query(name: str, rows: Sequence[Row], measures: Mapping[str, str]) -> str:
+    """In which measures the last query of a model lies above, below and not for certain apart from all queries."""
+    ends = {measures[row["measure"]]: _find_ends(row, "difference") for row in rows if row["measure"] in measures}
+    sides = {
+        "higher": [said for said, (low, _) in ends.items() if low > 0],
+        "lower": [said for said, (_, high) in ends.items() if high < 0],
+        "not for certain different": [said for said, (low, high) in ends.items() if low <= 0 <= high],
+    }
+    told = [f"{side} in {join_words(said)}" for side, said in sides.items() if said]
+    return f"In {name} the last query is {join_words(told)}."
 
 
 def list_opposite(one: Model, other: Model) -> list[str]:

@@ -8,7 +8,15 @@ import duckdb
 import pytest
 
 from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, main, read_tables, render_page
-from gallery.comparison import MODELS, compare_measures, read_models, remember, spread
+from gallery.comparison import (
+    MODELS,
+    compare_measures,
+    format_mean,
+    read_models,
+    remember,
+    spread,
+    tell_last_query,
+)
 from reports.findings.numbers import Row, number
 from storage.files.root import HOME_VARIABLE, warehouse_of
 from tests.reports.conftest import SMALL
@@ -22,10 +30,12 @@ def test_the_page_is_what_its_tables_make_it() -> None:
     assert render_page(TABLES) == TEXT
 
 
-@pytest.mark.parametrize("name", ["induction_heads", "copied_tokens", "embedded.heads", "smollm2.keys"])
+@pytest.mark.parametrize(
+    "name", ["induction_heads", "copied_tokens", "embedded.heads", "smollm2.keys", "embedded.last_query_beside_all"]
+)
 def test_another_number_makes_another_page(name: str) -> None:
     tables = copy.deepcopy(TABLES)
-    column = next(column for column in ("share", "weight", "induction") if column in tables[name][0])
+    column = next(column for column in ("share", "weight", "induction", "last") if column in tables[name][0])
     tables[name][0][column] = 0.123456
     assert render_page(tables).count("0.123") > TEXT.count("0.123")
 
@@ -98,6 +108,16 @@ def test_models_are_named_by_what_is_known_of_them() -> None:
     assert spread({"A": True, "B": True}) == "in all"
     assert spread({"A": False, "B": False}) == "in none"
     assert spread({"A": True, "B": False, "C": None}) == "in A (not known in C)"
+
+
+def test_the_last_query_differs_where_the_interval_of_the_difference_leaves_out_0() -> None:
+    """Of four sequences t is 3.18."""
+    place = {"sequences": 4, "difference_error": 0.1}
+    rows = [place | {"measure": name, "difference": by} for name, by in {"a": 0.33, "b": -0.33, "c": 0.31}.items()]
+    assert tell_last_query("A", rows, {"a": "one", "b": "two", "c": "three"}) == (
+        "In A the last query is higher in one, lower in two and not for certain different in three."
+    )
+    assert format_mean(rows[0], "difference") == "0.33 (0.0118 to 0.648)"
 
 
 def test_models_of_the_same_numbers_do_not_differ() -> None:

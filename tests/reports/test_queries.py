@@ -1,5 +1,6 @@
 """Every named query: it has its header, runs, stays small, and gives what the inserted rows say."""
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +18,7 @@ from reports.queries import ask
 from sql.thresholds import THRESHOLDS
 from tests.made_up import tables, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SEVERAL, SMALL, SYNTHETIC, THREE
-from tests.reports.drawings import of_shown
+from tests.reports.drawings import changed, of_shown
 
 PARAMETERS: dict[str, str | float | None] = {
     "study": SMALL.study,
@@ -61,7 +62,8 @@ def test_queries_have_rows_of_one_study_only(
     small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection, name: str
 ) -> None:
     rows = ask(small, name, **parameters_of(name)).rows()
-    assert (rows == []) == (name in {"facts", "label_changes", "planted_recovery", "reader_examples"})
+    none = {"facts", "label_changes", "last_query_beside_all", "planted_recovery", "reader_examples"}
+    assert (rows == []) == (name in none)
     if name != "studies_overview":
         assert ask(several, name, **parameters_of(name)).rows() == rows
 
@@ -751,6 +753,27 @@ def test_contexts_of_every_query_are_whole_classes(small: duckdb.DuckDBPyConnect
         for metric in ("precision", "recall", "specificity"):
             assert row[metric] == pytest.approx(high[metric] - low[metric], abs=1e-9)
     assert ask(small, "context_slopes", study="small", n=4).rows() == slopes[len(of_head) :]
+
+
+def test_the_last_query_stands_beside_all_that_see_32_keys(small: duckdb.DuckDBPyConnection) -> None:
+    """As if 20 keys more were seen: from the 12th on."""
+    of_heads = "'small', 0, {}, 'recall_level', 4, 0.5, 0.4, 0.6, 0.1, {}, {}"
+    with changed(
+        small,
+        "UPDATE query_heads SET n_keys = n_keys + 20",
+        f"INSERT INTO query_means VALUES ({of_heads.format(0, -0.1, 0.3)}), ({of_heads.format(1, 0.05, 0.2)})",
+    ):
+        rows = {row["measure"]: row for row in ask(small, "last_query_beside_all", study="small").rows()}
+    stored = small.sql("FROM query_heads ORDER BY sequence, layer, head, query").to_arrow_table().to_pylist()
+    assert {*rows} == {*stored[0]} - {"study", "sequence", "query", "layer", "head", "n_keys", "top_position"}
+    levels = np.reshape([row["recall_level"] for row in stored], (4, 12, 23)).astype(float)
+    last, every = levels[..., -1].mean(axis=1), levels[..., 10:].mean(axis=2).mean(axis=1)
+    found = rows["recall_level"]
+    for name, values in {"last": last, "every": every, "difference": last - every}.items():
+        error = values.std(ddof=1) / 2
+        assert [found[name], found[f"{name}_error"]] == pytest.approx([values.mean(), error], rel=1e-6)
+    needed = max(2, math.ceil(4 * every.var() / last.var()))
+    assert [found[name] for name in ("sequences", "sequences_needed", "heads", "heads_apart")] == [4, needed, 2, 1]
 
 
 def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyConnection) -> None:
