@@ -78,9 +78,9 @@ class Sequence(Strict):
         assert len(self.tokens) == self.seq_len
         assert all(key <= query for query, key in places)
         assert places == sorted(set(places))
-        assert {query for query, _ in places} == set(range(self.seq_len))
         assert max(Counter(query for query, _ in places).values()) <= 8
-        assert self.max_activation == max((weight for (q, k), weight in weights.items() if q and k), default=0)
+        shown = max((weight for (q, k), weight in weights.items() if q and k), default=0)
+        assert shown == (self.max_activation if self.max_activation >= 0.005 else 0)  # smaller ones are not kept
         assert all(round(weight, 4) == weight for weight in weights.values())
 
 
