@@ -49,18 +49,18 @@ class Part:
     """Statements beside this file whose answers are stored under their names."""
 
 
-QUERIES = "last_query_beside_all"
-"""The query about every query; without rows where the study did not measure them."""
+QUERIES, PLACES = "last_query_beside_all", "places_of_queries"
+"""The queries about every query; without rows where the study did not measure them."""
 
 PARTS = {
     "smollm2": Part(
         "gallery-smollm2",
-        ("facts", "claims", QUERIES),
+        ("facts", "claims", QUERIES, PLACES),
         ("sink-by-layer-2", "recall-by-n", "chance-heads-2", "kinds-by-layer-2", "sink-effect-1"),
         ("induction_heads", "copied_tokens"),
     ),
-    "gemma3": Part("gallery-gemma3", ("facts", "claims", QUERIES), ("sink-by-layer-2", "chance-heads-2")),
-    "embedded": Part("embedded", ("facts", "claims", QUERIES), ("sink-by-layer-2",)),
+    "gemma3": Part("gallery-gemma3", ("facts", "claims", QUERIES, PLACES), ("sink-by-layer-2", "chance-heads-2")),
+    "embedded": Part("embedded", ("facts", "claims", QUERIES, PLACES), ("sink-by-layer-2",)),
     "effects": Part(
         "effects-smollm2",
         ("claims", "ablation_by_head", "loss_associations", "loss_by_keys"),
@@ -184,6 +184,7 @@ def render_page(tables: Mapping[str, list[Row]]) -> str:
         texts=TEXTS,
         parts=PARTS,
         queries=QUERIES,
+        places=PLACES,
         models=comparison.read_models(tables),
         comparison=comparison,
         claims=claims,

@@ -62,7 +62,8 @@ def test_queries_have_rows_of_one_study_only(
     small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection, name: str
 ) -> None:
     rows = ask(small, name, **parameters_of(name)).rows()
-    none = {"facts", "label_changes", "last_query_beside_all", "planted_recovery", "reader_examples"}
+    none = {"facts", "label_changes", "planted_recovery", "reader_examples"}
+    none |= {"last_query_beside_all", "places_of_queries"}  # no query of the study sees 32 keys
     assert (rows == []) == (name in none)
     if name != "studies_overview":
         assert ask(several, name, **parameters_of(name)).rows() == rows
@@ -774,6 +775,37 @@ def test_the_last_query_stands_beside_all_that_see_32_keys(small: duckdb.DuckDBP
         assert [found[name], found[f"{name}_error"]] == pytest.approx([values.mean(), error], rel=1e-6)
     needed = max(2, math.ceil(4 * every.var() / last.var()))
     assert [found[name] for name in ("sequences", "sequences_needed", "heads", "heads_apart")] == [4, needed, 2, 1]
+
+
+def test_places_are_compared_at_the_same_position(small: duckdb.DuckDBPyConnection) -> None:
+    """As if 20 keys more were seen: from the 12th on. A sequence without tokens of a place says nothing of it."""
+    texts = ["\n", ",", "c1.", ".", *(f"word{number}" for number in range(12))]
+    chosen = np.random.default_rng(3).integers(0, len(texts), (4, 24))
+    listed = ", ".join(f"({s}, {p}, {k}, '{texts[k]}')" for (s, p), k in np.ndenumerate(chosen))
+    with changed(
+        small,
+        "UPDATE query_heads SET n_keys = n_keys + 20",
+        f"UPDATE tokens SET token_id = k, token = t FROM (VALUES {listed}) AS made(s, p, k, t) "
+        "WHERE sequence = s AND position = p",
+    ):
+        rows = {(row["place"], row["measure"]): row for row in ask(small, "places_of_queries", study="small").rows()}
+    stored = small.sql("FROM query_heads ORDER BY sequence, layer, head, query").to_arrow_table().to_pylist()
+    levels = np.reshape([row["recall_level"] for row in stored], (4, 12, 23)).astype(float).mean(axis=1)[:, 10:]
+    others = np.stack([np.delete(levels, sequence, axis=0).mean(axis=0) for sequence in range(4)])
+    places = {
+        "repeated": [[token in line[:at] for at, token in enumerate(line)] for line in chosen.tolist()],
+        "line_start": np.pad(chosen[:, :-1] == 0, ((0, 0), (1, 0))),
+        "punctuation": np.isin(chosen, [1, 3]),
+    }
+    assert {place for place, _ in rows} == {*places}
+    for place, marked in places.items():
+        inside, found = np.array(marked)[:, 11:], rows[place, "recall_level"]
+        lines = zip(levels - others, inside, strict=True)
+        apart = [line[its].mean() - line[~its].mean() for line, its in lines if its.any() and not its.all()]
+        error = np.std(apart, ddof=1) / math.sqrt(len(apart))
+        values = [found[name] for name in ("difference", "difference_error", "share")]
+        assert values == pytest.approx([np.mean(apart), error, inside.mean()], rel=1e-6)
+        assert found["sequences"] == len(apart) > 1
 
 
 def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyConnection) -> None:
