@@ -160,8 +160,8 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
 
 
 _NO_MEMORY = (
-    "There is not enough memory for a forward pass of {} with edited attention; lower context_length, set "
-    "dtype: bfloat16 or device_map: auto, or leave out effects"
+    "There is not enough memory for a forward pass of {} whose attention is read or edited; lower context_length, or "
+    "set dtype: bfloat16 or device_map: auto; a study runs without effects, too"
 )
 
 
