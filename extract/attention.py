@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from geometry.arrays import I64
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
-from geometry.quantities import PATTERNS, RATES, QueryMeasures, list_declared
+from geometry.quantities import PATTERNS, RATES, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import Contexts, measure_queries
 
 T = TypeVar("T")
@@ -101,6 +101,8 @@ class EveryQuery:
     """``geometry.quantities.QueryMeasures``, to be filled, float32 (B, H, K, M) on the CPU; NaN at the first query."""
     means: Tensor
     """Means of ``RATES`` by class of context and N, (B, H, 3, C, G), as ``Contexts`` has them; NaN without a query."""
+    largest: Tensor
+    """Positions and weights of the ``TOP_KEYS`` keys of largest weight, float32 (B, H, K, 2, TOP_KEYS), likewise."""
 
     @classmethod
     def begin(cls, batch: int, heads: int, first_keys: I64) -> "EveryQuery":
@@ -109,12 +111,13 @@ class EveryQuery:
         measures = torch.full((batch, heads, keys, len(list_declared(QueryMeasures))), torch.nan)
         none = torch.from_numpy(np.where(contexts.counts > 0, np.float32(0), np.float32(np.nan)))
         means = none.expand(batch, heads, len(RATES), -1, -1).contiguous()
-        return cls(np.ascontiguousarray(first_keys), contexts, measures, means)
+        largest = torch.full((batch, heads, keys, 2, TOP_KEYS), torch.nan)
+        return cls(np.ascontiguousarray(first_keys), contexts, measures, means, largest)
 
     @property
-    def tensors(self) -> tuple[Tensor, Tensor]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         """What is captured, as ``extract.buffers.OF_EVERY_QUERY``."""
-        return self.measures, self.means
+        return self.measures, self.means, self.largest
 
     def add(self, value: Tensor, index: int, weights: Tensor, rows: Tensor) -> None:
         """Measure consecutive queries of one sequence from their weights, float32 (H, R, E), which are overwritten.
@@ -127,8 +130,11 @@ class EveryQuery:
         given = weights.cpu().unflatten(0, (len(states), -1)).numpy()
 
         def measure(kv_head: int) -> None:
-            found, k_in, k_out = measure_queries(given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place])
-            measures, means = (of[index].unflatten(0, (len(states), -1))[kv_head].numpy() for of in self.tensors)
+            measures, means, largest = (
+                of[index].unflatten(0, (len(states), -1))[kv_head].numpy() for of in self.tensors
+            )
+            given_here = given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place]
+            found, k_in, k_out = measure_queries(*given_here, largest[:, place])
             measures[:, place] = np.stack([getattr(found, name) for name in list_declared(QueryMeasures)], axis=-1)
             added = np.moveaxis(self.contexts.average(k_in, k_out, place), 0, 1)
             means[..., : added.shape[-1]] += added.astype(np.float32)

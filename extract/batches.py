@@ -71,12 +71,14 @@ def estimate_batch_bytes(
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
     Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
-    for each key of a head, and ``every_query`` the measures of each as a query and means by context. The patterns of a
-    head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of their queries in a layer.
+    for each key of a head, and ``every_query`` the measures of each as a query, its largest keys, and means
+    by context. The patterns of a head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of their
+    queries in a layer.
     """
     size = find_widest(layers)
     measures, *means = (AXES_OF_KEYS[axis](keys) for axis in ("measure", "rate", "context", "grid"))
-    of_head = queries * (keys + 1) + received * keys + every_query * (keys * measures + math.prod(means))
+    of_query = measures + AXES_OF_KEYS["number"](keys) * AXES_OF_KEYS["rank"](keys)
+    of_head = queries * (keys + 1) + received * keys + every_query * (keys * of_query + math.prod(means))
     numbers = size.heads * of_head + (size.heads + 2) * len(PATTERNS)
     of_values = size.kv_heads * keys * size.head_dim * dtype.itemsize
     return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)

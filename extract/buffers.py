@@ -28,18 +28,20 @@ AXES = {
     "pattern_queries": "bp",
     "query_measures": "bhkm",
     "context_means": "bhrcn",
+    "query_keys": "bhkvt",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
-state (d), pattern (p), measure of ``QueryMeasures`` (m), of ``RATES`` (r), class of context (c), N of a grid (n)."""
+state (d), pattern (p), measure of ``QueryMeasures`` (m), of ``RATES`` (r), class of context (c), N of a grid (n),
+position and weight (v) of the key of a rank (t)."""
 
-OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": "grid"}
+OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": "grid", "v": "number", "t": "rank"}
 """Those of the axes whose lengths follow from the number of keys, or are always the same."""
 
 OF_PATTERNS = ("patterns", "chance", "pattern_queries")
 """The tensors of ``extract.attention.Patterns``, in its order."""
 
 
-OF_EVERY_QUERY = ("query_measures", "context_means")
+OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
 """The tensors of ``extract.attention.EveryQuery``, in its order."""
 
 

@@ -108,6 +108,8 @@ class Capture:
     """``QueryMeasures`` of all queries, float32 (L, B, H, K, M), NaN of the first; None if not requested."""
     context_means: Tensor | None = None
     """Means of ``RATES`` by class of context and N, float32 (L, B, H, 3, C, G), as ``Contexts``; None likewise."""
+    query_keys: Tensor | None = None
+    """Positions and weights of the keys of largest weight, float32 (L, B, H, K, 2, TOP_KEYS); None likewise."""
 
     def wait(self) -> None:
         """Wait until all tensors have arrived from the GPU; must be called before they are read."""

@@ -47,7 +47,7 @@ from extract.standing import PROBED, build_provenance, combine_inputs, match_rec
 from extract.versions import describe_device, list_versions
 from storage.errors import UserError, escape_unprintable
 from storage.files.places import Place
-from storage.zarr.arrays import TENSORS, LayerSize, build_tensor_specs
+from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize, build_tensor_specs
 from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
 
@@ -403,7 +403,12 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         "pattern_chance": captured.chance[:, row].numpy(),
         "pattern_queries": captured.pattern_queries[:, row].numpy(),
         **{name: patterns[:, row].numpy() for name, patterns in batch.probed.items()},
-        **{name: tensor[:, row].numpy() for name in OF_EVERY_QUERY if (tensor := getattr(captured, name)) is not None},
+        **{
+            name: tensor[:, row].numpy()
+            for name in OF_EVERY_QUERY
+            if (tensor := getattr(captured, name)) is not None
+            and (name != "query_keys" or batch.first + row < READ_SEQUENCES)
+        },
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),

@@ -3,17 +3,21 @@
 The data are packed, so that no token is markup; ``templates/reader.js`` shows them.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from geometry.quantities import TOP_KEYS
 from reports.figures import Source
 from reports.figures.explorer import choose_opening, count_readable
 from reports.findings.head_map import PATTERNS, describe_label
 from reports.findings.numbers import Row
 from reports.rendering import show_text, show_token
+from storage.zarr.arrays import READ_SEQUENCES
 
 MEASURES = {
     "recall_level": "Recall",
@@ -30,8 +34,11 @@ COUNTS = ("effective_keys",)
 MOST_MEASURED = 2**21
 """Most values of these measures on a page: of so many heads as it holds."""
 
-LEVELS, MISSING, LOWEST = 32, 33, 35
-"""Steps of a value, and the codes of the characters that stand for none and for the lowest."""
+MOST_KEPT = 360_000
+"""Most keys of every query on a page: of so many heads, of which a page that lets people read 3 x 512 tokens has 14."""
+
+LEVELS, STEPS, MISSING, LOWEST = 32, 91, 33, 35
+"""Steps of a measure, those of the square root of a weight, and codes of characters: of no value and of the lowest."""
 
 MOST_EXAMPLES = 5
 """Most heads that are examples of a label."""
@@ -47,11 +54,11 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     if not sequences:
         return None
     keys = source.ask_study("reader_keys", sequences=sequences).rows()
-    measures = _collect_measures(source, sequences)
+    head, example = choose_opening(source)
+    measures = _collect_measures(source, sequences, f"{head['layer']}.{head['head']}")
     length = source.overview["context_length"] if measures else 1 + max(row["query"] for row in keys)
     rows = source.ask_study("opening_tokens", sequences=sequences, positions=length).rows()
     tokens = groupby(rows, key=lambda row: row["sequence"])
-    head, example = choose_opening(source)
     return {
         "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
@@ -63,15 +70,18 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     }
 
 
-def _collect_measures(source: Source, sequences: int) -> dict[str, Any] | None:
-    """What heads measure at every query of some sequences, and their best and worst; None without ``every_query``.
+def _collect_measures(source: Source, sequences: int, opening: str) -> dict[str, Any] | None:
+    """What heads do at every query of some sequences, and their best and worst; None without ``every_query``.
 
+    There is room for some heads, of which the opening one is the first, and for the keys of fewer.
     Of each measure its name, highest value, whether steps are ratios, and a text with a character for each position of
     each sequence of each head: its distance from ``LOWEST`` is the nearest step from the lowest value to the highest.
     """
     length = source.overview["context_length"]
-    most = MOST_MEASURED // (len(MEASURES) * sequences * length)
-    table = source.ask_study("reader_measures", sequences=sequences, heads=max(1, most)).table
+    ordered = [f"{row['layer']}.{row['head']}" for row in source.ask_study("reader_heads").rows()]
+    ordered.sort(key=lambda place: place != opening)
+    most = max(1, MOST_MEASURED // (len(MEASURES) * sequences * length))
+    table = source.ask_study("reader_measures", sequences=sequences, places=",".join(ordered[:most])).table
     if not table.num_rows:
         return None
     of_query = zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)
@@ -86,6 +96,36 @@ def _collect_measures(source: Source, sequences: int) -> dict[str, Any] | None:
         "lowest": LOWEST,
         "levels": LEVELS,
         "ends": _list_ends(source, set(heads)),
+        "keys": _collect_keys(source, min(sequences, READ_SEQUENCES), ordered),
+    }
+
+
+def _collect_keys(source: Source, sequences: int, ordered: Sequence[str]) -> dict[str, Any]:
+    """The keys of every query in some sequences of as many of the heads, in order, as a page has room for.
+
+    Of each two texts, with ``TOP_KEYS`` characters for each position of each sequence: how far back the keys are, and
+    the nearest steps of the square roots of their weights.
+    """
+    length = source.overview["context_length"]
+    places = ",".join(ordered[: MOST_KEPT // (sequences * length * TOP_KEYS)])
+    table = source.ask_study("reader_query_keys", sequences=sequences, places=places).table
+    found = list(dict.fromkeys(zip(table["layer"].to_pylist(), table["head"].to_pylist(), strict=True)))
+    codes = np.full((2, len(found) * sequences, length, TOP_KEYS), MISSING, np.uint16)
+    counts = pc.list_value_length(table["position"]).to_numpy()
+    place = np.divmod(np.repeat(np.arange(len(table)), counts), max(1, length - 1))
+    rank = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    position, weight = (pc.list_flatten(table[name]).to_numpy() for name in ("position", "weight"))
+    codes[0, place[0], place[1] + 1, rank] = LOWEST + place[1] + 1 - position
+    codes[1, place[0], place[1] + 1, rank] = LOWEST + np.round(np.sqrt(np.minimum(weight, 1)) * (STEPS - 1))
+    texts = codes.reshape(2, len(found), -1).swapaxes(0, 1)
+    return {
+        "sequences": sequences,
+        "steps": STEPS,
+        "most": TOP_KEYS,
+        "heads": {
+            f"{layer}.{head}": [text.tobytes().decode("utf-16-le") for text in of_head]
+            for (layer, head), of_head in zip(found, texts, strict=True)
+        },
     }
 
 

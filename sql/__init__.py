@@ -54,7 +54,7 @@ _TWIN = re.compile(r"""\{[{%](?:[^}"']|"[^"]*"|'[^']*')*?\bmodel\b""")
 _SUFFIX = "_model"
 """Suffix of the name of the second statement."""
 _KEY = re.compile(r"^one row per \((?P<names>[^)]+)\)")
-_TYPED = re.compile(r"^    (?P<name>[a-z_0-9]+) (?P<type>[A-Z]+)\b(?P<rest>[^-]*)-- (?P<comment>.+)$")
+_TYPED = re.compile(r"^    (?P<name>[a-z_0-9]+) (?P<type>[A-Z]+(?:\[\]|\b))(?P<rest>[^-]*)-- (?P<comment>.+)$")
 _DOMAIN = re.compile(r"(?P<left>[\[(])(?P<low>[^\[\](),]+), (?P<high>[^\[\](),]+)(?P<right>[\])])$")
 
 

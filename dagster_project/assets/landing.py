@@ -229,6 +229,7 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
         "value_scales": rows.build_value_scale_rows(metrics, queries),
         "sink_similarity": rows.build_sink_similarity_rows(metrics),
         "query_heads": rows.build_query_head_rows(tensors),
+        "query_keys": rows.build_query_key_rows(tensors),
         "context_heads": rows.build_context_rows(tensors),
         "planted_assumptions": _list_planted_rows(study),
     }

@@ -9,6 +9,7 @@ from dagster_project.study.settings import Study
 from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
 from geometry.quantities import TOP_KEYS
+from storage.zarr.arrays import READ_SEQUENCES
 
 if TYPE_CHECKING:
     from storage.zarr.arrays import LayerSize
@@ -46,6 +47,7 @@ def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, in
         "positions": sizes["key"],
         "later_positions": sizes["key"] - 1,
         "measured_sequences": sizes["sequence"] if study.every_query else 0,
+        "read_sequences": min(sizes["sequence"], READ_SEQUENCES) if study.every_query else 0,
         "distances": max(0, sizes["key"] - 2),
         "queries": len(keys),
         "heads": int(heads.sum()),

@@ -103,7 +103,9 @@ class Block(NamedTuple):
 
 
 @one_blas_thread
-def measure_queries(weights: F32, values: F32, first_keys: I64) -> tuple[QueryMeasures, I32, I32]:
+def measure_queries(
+    weights: F32, values: F32, first_keys: I64, largest: F32 | None = None
+) -> tuple[QueryMeasures, I32, I32]:
     """Measure consecutive queries of the heads of one layer, up to the last key.
 
     Parameters
@@ -115,6 +117,9 @@ def measure_queries(weights: F32, values: F32, first_keys: I64) -> tuple[QueryMe
         Value states of the keys, float32 (kv_head, K, head_dim). Query head h reads KV head h // (H / kv_head).
     first_keys
         The first key that each query sees, int64 (R,).
+    largest
+        To be filled with the positions and the weights of the ``TOP_KEYS`` keys of largest weight of each query, by
+        rank, float32 (H, R, 2, TOP_KEYS); NaN beyond the keys that it sees. None: they are not kept.
 
     Returns
     -------
@@ -134,16 +139,28 @@ def measure_queries(weights: F32, values: F32, first_keys: I64) -> tuple[QueryMe
     for kv_head, states in enumerate(values):
         keys = prepare_keys(states)
         for head in range(kv_head * group, (kv_head + 1) * group):
-            measured = measure_head(weights[head], keys, first_keys, grids.sizes[n], counts[:, head])
+            order = sort_rows(weights[head], first_keys)
+            if largest is not None:
+                list_largest(weights[head], order, largest[head])
+            measured = measure_head(weights[head], order, keys, first_keys, grids.sizes[n], counts[:, head])
             measured |= average_counts(counts[0, head], counts[1, head], n, grids)
             for name, column in measured.items():
                 columns[name][head] = column
     return QueryMeasures(**columns), counts[0], counts[1]
 
 
-def measure_head(weights: F32, keys: Keys, first_keys: I64, sizes: I64, counts: I32) -> dict[str, F64]:
+def list_largest(weights: F32, order: I64, largest: F32) -> None:
+    """Write the positions and weights of the first keys in order, (R, 2, TOP_KEYS); NaN where there are fewer."""
+    first = order[:, :TOP_KEYS]
+    is_seen, kept = first < weights.shape[1], slice(first.shape[1])
+    largest[...] = np.nan
+    largest[:, 0, kept] = np.where(is_seen, first, np.nan)
+    taken = np.take_along_axis(weights, np.where(is_seen, first, 0), axis=1)
+    largest[:, 1, kept] = np.where(is_seen, taken, np.nan)
+
+
+def measure_head(weights: F32, order: I64, keys: Keys, first_keys: I64, sizes: I64, counts: I32) -> dict[str, F64]:
     """Fill the counts of one head, K_in and K_out, (2, R, G), and return its measures that do not depend on them."""
-    order = sort_rows(weights, first_keys)
     for first, block in iterate_blocks(weights, order, first_keys, sizes):
         scan_block(block, keys, counts[:, first : first + len(block.weights)])
     return describe_rows(weights, order, first_keys, keys.states)

@@ -24,9 +24,23 @@ const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;
 const word = (of, position) => tokens[of].slice(0, position + 1).findLast(Boolean) ?? "";
 const named = (of, position) => `“${word(of, position)}” at position ${position}`;
 const facts = (row, index, count) =>
-  `${named(row[SEQUENCE], row[POSITION][index])}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
-  `contribution ${number(row[CONTRIBUTION][index])}, distance from s_${row[N]} ${number(row[DISTANCE][index])} of its length` +
+  `${named(row[SEQUENCE], row[POSITION][index])}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}` +
+  (row[N] === null ? "" : `, contribution ${number(row[CONTRIBUTION][index])}, ` +
+    `distance from s_${row[N]} ${number(row[DISTANCE][index])} of its length`) +
   (isWithin(row, index, count) ? `, within r_min at N = ${count}` : "");
+
+// The keys of a query: all that is known of them at some; at the others positions and rounded weights, of some heads.
+function rowOf(of, asked, place) {
+  const whole = rows.get([of, asked, ...place.split(".")].join("/"));
+  const texts = measures?.keys.heads[place];
+  if (whole || !texts || of >= measures.keys.sequences) return whole;
+  const start = (of * tokens[of].length + asked) * measures.keys.most;
+  const [back, steps] = texts.map((text) =>
+    Array.from({ length: measures.keys.most }, (_, rank) => text.charCodeAt(start + rank) - measures.lowest).filter((code) => code >= 0));
+  const weights = steps.map((step) => Number(((step / (measures.keys.steps - 1)) ** 2).toPrecision(2)));
+  const none = back.map(() => null);
+  return [of, asked, ...place.split(".").map(Number), null, back.map((distance) => asked - distance), weights, none, none, none];
+}
 
 // The values that a column has among some rows.
 function fill(select, column, rows) {
@@ -81,7 +95,7 @@ function showTable(row, of, ranks) {
   find("tbody").replaceChildren(...[...ranks].map(([position, index]) => {
     const cells = [index + 1, position, word(of, position), ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
     const line = make("tr", "");
-    cells.push(isWithin(row, index, ranks.size) ? "yes" : "no");
+    cells.push(row[N] === null ? "–" : isWithin(row, index, ranks.size) ? "yes" : "no");
     line.append(...cells.map((cell, at) => make("td", cell, at === 2 || at === 6 ? { class: "word" } : {})));
     return line;
   }));
@@ -91,16 +105,18 @@ function show() {
   complete();
   const [of, asked] = [sequence, query].map((input) => Number(input.value));
   const place = `${layer.value}.${head.value}`;
-  const row = rows.get([of, asked, layer.value, head.value].join("/"));
+  const row = rowOf(of, asked, place);
   shown.max = row?.[POSITION].length ?? 16;
   const count = Number(shown.value);
   shown.nextElementSibling.value = count;
+  const chosen = [...new Set(keys.map((one) => one[QUERY]))].join(", ");
+  const kept = measures ? ` of the first ${measures.keys.sequences} sequences for ${Object.keys(measures.keys.heads).join(", ")}` : "";
   const held = row
-    ? `${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight`
-    : `the page has its keys at the queries ${[...new Set(keys.map((one) => one[QUERY]))].join(", ")}`;
+    ? `${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight${row[N] === null ? `; outlines and contributions are known at the queries ${chosen}` : ""}`
+    : `the page has its keys at the queries ${chosen}; at all queries${kept}`;
   find(".chosen").textContent = `Layer ${layer.value}, head ${head.value}${labels[place] ? ` (${labels[place]})` : ""}: ${held}.`;
   find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
-  find(".distance").textContent = row ? `distance from s_N over ‖s_N‖ at N = ${row[N]}` : "";
+  find(".distance").textContent = row && row[N] !== null ? `distance from s_N over ‖s_N‖ at N = ${row[N]}` : "";
   if (measures) {
     const has = measures.heads.includes(place);
     find(".values").textContent = has

@@ -78,5 +78,8 @@ def _parse_factor(part: str, units: Mapping[str, int]) -> int:
 
 
 def estimate_row_bytes(table: sql.Statement) -> int:
-    """Upper bound of the bytes of one row of a table."""
-    return sum(BYTES.get(column.type, 8) for column in table.typed)
+    """Upper bound of the bytes of one row of a table; lists are of the top keys."""
+    from geometry.quantities import TOP_KEYS  # what only reads the warehouse does without NumPy
+
+    lists = {f"{kind}[]": 8 + TOP_KEYS * size for kind, size in BYTES.items()}
+    return sum((BYTES | lists).get(column.type, 8) for column in table.typed)

@@ -18,7 +18,7 @@ from geometry.quantities import RATES, ROLES, TOP_KEYS
 from sql.columns import CONCENTRATION, OF_ATTENTION, OF_QUERIES
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import compute_landing_version
-from storage.zarr.arrays import SELECTION, LayerSize
+from storage.zarr.arrays import READ_SEQUENCES, SELECTION, LayerSize
 from storage.zarr.layers import Arrays, find_present_heads, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
@@ -236,6 +236,20 @@ def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
         yield build_batch(fill_columns(head.size, **where) | columns)
 
 
+def build_query_key_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
+    """The rows of ``query_keys``, one batch per sequence and layer; none as ``build_query_head_rows``."""
+    for where, keys in _iterate_measured(tensors, "query_keys", READ_SEQUENCES):
+        later = keys[:, 1:]  # (head, query, number, rank)
+        head, query = (axis.ravel() for axis in np.indices(later.shape[:2], np.int32))
+        known = ~np.isnan(later[:, :, 0])
+        ends = pa.array(np.append(0, known.sum(axis=-1).ravel().cumsum()).astype(np.int32))
+        position, weight = (later[:, :, number][known] for number in range(2))
+        lists = {"position": position.astype(np.int32), "weight": weight}
+        columns = {"query": query + np.int32(1), "head": head.astype(np.int16)}
+        columns |= {name: pa.ListArray.from_arrays(ends, pa.array(flat)) for name, flat in lists.items()}
+        yield build_batch(fill_columns(head.size, **where) | columns)
+
+
 def build_context_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
     """The rows of ``context_heads``, one batch per sequence and layer; none as ``build_query_head_rows``."""
     sizes = list_half_octaves(tensors.sizes["key"]).astype(np.int32)
@@ -246,11 +260,16 @@ def build_context_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
         yield build_batch(fill_columns(head.size, **where) | columns | rates)
 
 
-def _iterate_measured(tensors: "SequenceStore", name: str) -> Iterator[tuple[dict[str, int], NDArray[Any]]]:
-    """Sequence and layer, and this part of an array of every query, (head, …), unless the store lacks the array."""
+def _iterate_measured(
+    tensors: "SequenceStore", name: str, most: int | None = None
+) -> Iterator[tuple[dict[str, int], NDArray[Any]]]:
+    """Sequence and layer, and this part of an array of every query, (head, …), unless the store lacks the array.
+
+    most: sequences, from the first on; all if None.
+    """
     if name in tensors.absent:
         return
-    for sequence in range(tensors.sizes["sequence"]):
+    for sequence in range(tensors.sizes["sequence"])[:most]:
         for layer in list_attending_layers(tensors):
             yield {"sequence": sequence, "layer": layer}, read_layer(tensors, name, layer, sequence=sequence)
 

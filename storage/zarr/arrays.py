@@ -29,8 +29,13 @@ AXES_OF_KEYS: Mapping[str, Callable[[int], int]] = {
     "rate": lambda _: len(quantities.RATES),
     "context": lambda keys: int(classify_contexts(keys)),
     "grid": lambda keys: len(list_half_octaves(keys)),
+    "number": lambda _: 2,
+    "rank": lambda _: quantities.TOP_KEYS,
 }
 """Sizes of the axes that follow from the number of keys alone, or are the same in every store."""
+
+READ_SEQUENCES = 3
+"""Sequences, from the first on, of which ``query_keys`` holds the keys: a page lets people read as many at most."""
 
 Compression = Literal["none", "blosclz", "zstd"]
 """How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum.
@@ -224,6 +229,16 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("layer", "head", "rate", "context", "grid"),
         optional=True,
     ),
+    ArraySpec(
+        "query_keys",
+        ("sequence", "layer", "head", "key", "number", "rank"),
+        "float32",
+        "various",
+        f"position and weight of the {quantities.TOP_KEYS} keys of largest weight of each position as the query, by "
+        f"rank; NaN beyond the keys that it sees, at position 0, and after the first {READ_SEQUENCES} sequences",
+        whole=("head", "key", "number", "rank"),
+        optional=True,
+    ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
         "first_key",
@@ -274,12 +289,12 @@ def build_tensor_specs(
     probe
         Whether ``probe_patterns``, ``probe_chance`` and ``probe_queries`` are stored.
     every_query
-        Whether ``query_measures`` and ``context_means`` are stored.
+        Whether ``query_measures``, ``context_means`` and ``query_keys`` are stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
     of_probe = dict.fromkeys(("probe_patterns", "probe_chance", "probe_queries"), probe)
-    of_queries = dict.fromkeys(("query_measures", "context_means"), every_query)
+    of_queries = dict.fromkeys(("query_measures", "context_means", "query_keys"), every_query)
     requested = {"received_attention": sink_measure, **of_probe, **of_queries}
     return tuple(
         replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec

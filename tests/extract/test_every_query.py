@@ -6,7 +6,7 @@ import pytest
 from extract import attention, two_pass
 from extract.buffers import Buffers
 from extract.capture import Capture, capture
-from geometry.quantities import QueryMeasures, list_declared
+from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import Contexts, measure_queries
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, every_family, ids, model_of
 
@@ -41,6 +41,8 @@ def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
             values = captured.values[layer, text, : size.kv_heads, :, : size.head_dim].float()
             values = values.roll(shift, dims=1).contiguous().numpy()
             first = captured.first_key[:, layer].numpy().astype(np.int64)
+            assert captured.query_keys is not None
+            assert_largest(captured.query_keys[layer, text, : size.heads].numpy(), weights, first)
             expected, *counts = measure_queries(weights, values, first[1:])
             contexts = Contexts.of(first)
             means = np.where(contexts.counts > 0, contexts.average(*counts, slice(1, KEYS)), np.nan)
@@ -54,6 +56,23 @@ def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
             jumps.append((apart[..., LEVELS] > 1e-4).mean())
             largest = max(largest, float(np.delete(apart, LEVELS, axis=-1).max()))
     return largest, float(np.mean(jumps))
+
+
+def assert_largest(found: np.ndarray, weights: np.ndarray, first: np.ndarray) -> None:
+    """The keys of largest weight of the queries (head, query, 2, rank) are those of a sort (weights: from query 1)."""
+    assert np.isnan(found[:, 0]).all()
+    for head, query in np.ndindex(len(found), KEYS - 1):
+        given, begin = weights[head, query], first[query + 1]
+        seen = np.arange(begin, query + 2)
+        position, weight = found[head, query + 1]
+        count = min(TOP_KEYS, len(seen))
+        assert np.isnan(position[count:]).all()
+        assert np.isnan(weight[count:]).all()
+        places = position[:count].astype(int)
+        assert len(set(places)) == count
+        assert set(places) <= set(seen)
+        np.testing.assert_allclose(weight[:count], np.sort(given[seen])[::-1][:count], atol=1e-5)
+        np.testing.assert_allclose(given[places], weight[:count], atol=1e-5)
 
 
 @pytest.mark.one_case

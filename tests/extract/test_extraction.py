@@ -30,11 +30,11 @@ from extract.capture import Attention, Capture, capture
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
 from extract.settings import EXTRACTION_VERSION, CorpusSettings, ExtractionSettings, Shard
-from geometry.quantities import QueryMeasures, list_declared
+from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import measure_queries
 from storage.errors import UserError
 from storage.files.places import LocalPlace
-from storage.zarr.arrays import TENSORS, LayerSize
+from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
@@ -761,7 +761,8 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
     store, plain = opened(path), opened(uninterrupted)
-    assert store.absent == {"probe_patterns", "probe_chance", "probe_queries", "query_measures", "context_means"}
+    of_probe = {"probe_patterns", "probe_chance", "probe_queries"}
+    assert store.absent == of_probe | {"query_measures", "context_means", "query_keys"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
@@ -794,7 +795,7 @@ def test_every_query_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted
     """In batches of several sequences, the last of one, beside a probe, of which nothing is measured."""
     run(inputs, path := tmp_path / "store", every_query=True, probe="repeated")
     store, plain = opened(path), opened(uninterrupted)
-    assert plain.absent - store.absent >= {"query_measures", "context_means"}
+    assert plain.absent - store.absent >= {"query_measures", "context_means", "query_keys"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     weights, first = store.read("attention", ...), store.read("first_key", ...)
@@ -803,6 +804,15 @@ def test_every_query_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted
         seen = slice(begin, query + 1)
         of_heads, values = weights[sequence, row, layer, :, None, seen].copy(), store.read("values", (sequence, layer))
         expected, *_ = measure_queries(of_heads, np.ascontiguousarray(values[:, seen]), np.zeros(1, np.int64))
+        largest = store.read("query_keys", (sequence, layer))[:, query]
+        if sequence < READ_SEQUENCES:
+            ranked = np.sort(weights[sequence, row, layer, :, seen], axis=-1)[:, : -TOP_KEYS - 1 : -1]
+            np.testing.assert_allclose(largest[:, 1, : ranked.shape[1]], ranked, rtol=1e-3, atol=1e-5)
+            at = np.nan_to_num(largest[:, 0, : ranked.shape[1]], nan=-1).astype(int)
+            given = np.take_along_axis(weights[sequence, row, layer], at, axis=-1)
+            np.testing.assert_allclose(given, ranked, rtol=1e-3, atol=1e-5)
+        else:
+            assert np.isnan(largest).all()
         found = store.read("query_measures", (sequence, layer))[:, query]
         for measure, name in enumerate(list_declared(QueryMeasures)):
             right = getattr(expected, name)[:, 0] + (begin if name == "top_position" else 0)

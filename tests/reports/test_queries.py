@@ -30,9 +30,10 @@ PARAMETERS: dict[str, str | float | None] = {
     "family": "steps",
     "quantity": "sink_weight",
     "most": 100,
+    "heads": 3,
+    "places": "0.0,1.1",
     "layer": 1,
     "head": 3,
-    "heads": 3,
     "measure": "recall",
     **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }

@@ -8,10 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from geometry.quantities import TOP_KEYS
 from reports import reader
 from reports.figures import explorer, find_source
 from reports.page import ReportSummary
 from reports.queries import ask
+from storage.zarr.arrays import READ_SEQUENCES
 from tests.reports.conftest import HOSTILE, SMALL, THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
@@ -141,6 +143,34 @@ def test_every_query_has_its_measures_to_half_a_step(small: duckdb.DuckDBPyConne
     assert unknown > 0
 
 
+def test_every_query_of_some_heads_has_its_keys(
+    small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the heads that are measured first, the opening one before all others, in the sequences that are stored."""
+    of_head = READ_SEQUENCES * SMALL.context * TOP_KEYS
+    monkeypatch.setattr(reader, "MOST_KEPT", 3 * of_head + of_head // 2)
+    source = find_source(small, SMALL.study, map_n=4)
+    found = reader.collect_reader(source)
+    assert found is not None
+    kept = found["measures"]["keys"]
+    opening, _ = explorer.choose_opening(source)
+    ordered = [f"{row['layer']}.{row['head']}" for row in ask(small, "reader_heads", study="small").rows()]
+    first = f"{opening['layer']}.{opening['head']}"
+    assert set(kept["heads"]) == {first, *[place for place in ordered if place != first][:2]}
+    stored = small.sql("FROM query_keys WHERE study = 'small'").to_arrow_table().to_pylist()
+    assert {row["sequence"] for row in stored} == set(range(kept["sequences"])) == set(range(READ_SEQUENCES))
+    for row in stored:
+        if texts := kept["heads"].get(f"{row['layer']}.{row['head']}"):
+            start = (row["sequence"] * SMALL.context + row["query"]) * TOP_KEYS
+            back, steps = (
+                [ord(code) - reader.LOWEST for code in text[start : start + TOP_KEYS] if ord(code) != reader.MISSING]
+                for text in texts
+            )
+            assert [row["query"] - distance for distance in back] == row["position"]
+            roots = [(reader.STEPS - 1) * math.sqrt(weight) for weight in row["weight"]]
+            assert steps == pytest.approx(roots, abs=0.5001)
+
+
 def test_the_heads_that_look_at_something_are_measured_first(
     small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,10 +178,12 @@ def test_the_heads_that_look_at_something_are_measured_first(
     monkeypatch.setattr(reader, "MOST_MEASURED", 2 * of_head + of_head // 2)
     found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
     assert found is not None
-    labelled = small.sql(
-        "SELECT layer, head FROM head_labels WHERE study = 'small' AND label <> 'sink' ORDER BY share DESC LIMIT 2"
+    (labelled,) = small.sql(
+        "SELECT layer, head FROM head_labels WHERE study = 'small' AND label <> 'sink' ORDER BY share DESC LIMIT 1"
     ).fetchall()
-    assert sorted(found["measures"]["heads"]) == sorted(f"{layer}.{head}" for layer, head in labelled)
+    opening = found["opening"][:2]
+    assert tuple(opening) != labelled
+    assert sorted(found["measures"]["heads"]) == sorted(f"{layer}.{head}" for layer, head in (labelled, opening))
     assert found["measures"]["ends"].keys() <= set(found["measures"]["heads"])
 
 
@@ -363,6 +395,13 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
     state = ["0", "9", str(head["layer"]), str(head["head"]), "4"]
     assert browser.run(f"return {STATE}") == state
     assert browser.run("return location.hash") == f"#reader/{'/'.join(state)}/Recall"
+    ((positions, weights),) = small.sql(
+        "SELECT position, weight FROM query_keys WHERE study = 'small' AND sequence = 0 AND query = 9 "
+        f"AND layer = {head['layer']} AND head = {head['head']}"
+    ).fetchall()
+    column = "return [...document.querySelectorAll('.reader tbody tr')].map(row => +row.cells[{}].textContent)"
+    assert browser.run(column.format(1)) == positions[:4]
+    assert browser.run(column.format(3)) == pytest.approx(weights[:4], abs=0.017)
     browser.run(f"{TOKEN}[0].click()")  # is no query
     assert browser.run(f"return {STATE}") == state
     browser.run("document.querySelector('.reader .tokens').focus()")

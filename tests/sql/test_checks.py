@@ -240,6 +240,7 @@ BROKEN: dict[str, list[str]] = {
     "queries_consistent": [
         *updates("query_heads", ROW, "n_keys = 13", "n_keys = 11", "top_position = 12", "top_position = -1"),
         *updates("query_heads", ROW, "recall_level = 1.1", "effective_keys = 0.5", "output_norm = 'inf'"),
+        *updates("query_keys", ROW, "position = list_reverse(position)", "position = position[:3]", "weight = [0.5]"),
         *updates("query_heads", "query = 23 AND layer = 2 AND head = 1 AND sequence = 1", "top_position = 0"),
     ],
     "rows_of_attention": [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from geometry.grids import list_half_octaves
-from geometry.quantities import RATES, Concentration, QueryMeasures, list_declared
+from geometry.quantities import RATES, TOP_KEYS, Concentration, QueryMeasures, list_declared
 from storage.files.places import LocalPlace
 from storage.warehouse import rows
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
@@ -213,6 +213,8 @@ def test_every_query_and_context(tmp_path: Path) -> None:
         given[name] = np.arange(given[name].size, dtype=np.float32).reshape(shapes[name])
     given["query_measures"][1, 0, 1, 2, list(list_declared(QueryMeasures)).index("n_90")] = np.nan  # no weight
     given["context_means"][..., 0, 1:] = np.nan  # of contexts of two keys
+    given["query_keys"][:] = np.where(np.arange(TOP_KEYS) < 2, np.arange(2 * TOP_KEYS).reshape(2, -1), np.nan)
+    given["query_keys"][1, 0, 1, 2] += 7
     for sequence in range(2):
         store.write(sequence, {name: array[sequence] for name, array in given.items()})
     queries = pa.Table.from_batches(rows.build_query_head_rows(store)).to_pylist()
@@ -222,6 +224,12 @@ def test_every_query_and_context(tmp_path: Path) -> None:
         known = [None if np.isnan(number) else number for number in at.tolist()]
         assert [row[name] for name in list_declared(QueryMeasures)] == known
     assert sum(row["n_90"] is None for row in queries) == 1
+    keys = pa.Table.from_batches(rows.build_query_key_rows(store)).to_pylist()
+    assert len(keys) == len(queries)
+    for row in keys:
+        more = 7 * ([row[name] for name in ("sequence", "layer", "head", "query")] == [1, 0, 1, 2])
+        assert row["position"] == [more, 1 + more]
+        assert row["weight"] == [TOP_KEYS + more, TOP_KEYS + 1 + more]
     contexts = pa.Table.from_batches(rows.build_context_rows(store)).to_pylist()
     grid = list_half_octaves(5).tolist()
     assert len(contexts) == 2 * 3 * (1 + 2 * len(grid))

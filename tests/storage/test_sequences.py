@@ -412,7 +412,7 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), earlier, SIZES, provenance()).write(1, one_sequence(1))
     store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     patterns = {"head_patterns", "pattern_chance", "pattern_queries"}
-    patterns |= {"probe_patterns", "probe_chance", "probe_queries", "query_measures", "context_means"}
+    patterns |= {"probe_patterns", "probe_chance", "probe_queries", "query_measures", "context_means", "query_keys"}
     assert store.absent == optional.keys() == {"received_attention", *patterns}
     assert store.dropped == ()
     before = sorted(Path(store.path).rglob("*"))
