@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from geometry.quantities import TOP_KEYS
 from reports.figures import Source
-from reports.figures.explorer import choose_opening, count_readable
+from reports.figures.explorer import MOST_MEASURED, choose_opening, count_readable
 from reports.findings.head_map import PATTERNS, describe_label
 from reports.findings.numbers import Row
 from reports.rendering import show_text, show_token
@@ -31,11 +31,8 @@ MEASURES = {
 COUNTS = ("effective_keys",)
 """Those that are numbers of keys, of which equal steps are equal ratios."""
 
-MOST_MEASURED = 2**21
-"""Most values of these measures on a page: of so many heads as it holds."""
-
-MOST_KEPT = 360_000
-"""Most keys of every query on a page: of so many heads, of which a page that lets people read 3 x 512 tokens has 14."""
+MOST_KEPT = 280_000
+"""Most keys of every query on a page: of so many heads, of which a page that lets people read 3 x 512 tokens has 11."""
 
 LEVELS, STEPS, MISSING, LOWEST = 32, 91, 33, 35
 """Steps of a measure, those of the square root of a weight, and codes of characters: of no value and of the lowest."""
@@ -80,7 +77,7 @@ def _collect_measures(source: Source, sequences: int, opening: str) -> dict[str,
     length = source.overview["context_length"]
     ordered = [f"{row['layer']}.{row['head']}" for row in source.ask_study("reader_heads").rows()]
     ordered.sort(key=lambda place: place != opening)
-    most = max(1, MOST_MEASURED // (len(MEASURES) * sequences * length))
+    most = max(1, MOST_MEASURED // (sequences * length))
     table = source.ask_study("reader_measures", sequences=sequences, places=",".join(ordered[:most])).table
     if not table.num_rows:
         return None
@@ -117,7 +114,7 @@ def _collect_keys(source: Source, sequences: int, ordered: Sequence[str]) -> dic
     position, weight = (pc.list_flatten(table[name]).to_numpy() for name in ("position", "weight"))
     codes[0, place[0], place[1] + 1, rank] = LOWEST + place[1] + 1 - position
     codes[1, place[0], place[1] + 1, rank] = LOWEST + np.round(np.sqrt(np.minimum(weight, 1)) * (STEPS - 1))
-    texts = codes.reshape(2, len(found), -1).swapaxes(0, 1)
+    texts = codes.reshape(2, len(found), sequences * length * TOP_KEYS).swapaxes(0, 1)
     return {
         "sequences": sequences,
         "steps": STEPS,

@@ -12,6 +12,9 @@ from reports.findings.numbers import Row
 MOST_KEYS, MOST_TOKENS = 60_000, 40_000
 """Most keys and tokens of the text reader of a page, which has at least one sequence."""
 
+MOST_MEASURED = 420_000
+"""Most queries of heads whose measures are there, of as many sequences as have room for all heads, or of one."""
+
 
 def build_section(source: Source) -> Section:
     """Every head, one by one."""
@@ -62,6 +65,8 @@ def count_readable(source: Source) -> int:
     of_one = sum(len(row["position"]) for row in first)
     length = 1 + max(row["query"] for row in first)
     most: int = min(MOST_KEYS // of_one, MOST_TOKENS // length, source.overview["sequences"])
+    if source.ask_study("query_means").table.num_rows:
+        most = min(most, MOST_MEASURED // (source.overview["all_heads"] * source.overview["context_length"]))
     return max(1, most)
 
 

@@ -110,10 +110,10 @@ function show() {
   const count = Number(shown.value);
   shown.nextElementSibling.value = count;
   const chosen = [...new Set(keys.map((one) => one[QUERY]))].join(", ");
-  const kept = measures ? ` of the first ${measures.keys.sequences} sequences for ${Object.keys(measures.keys.heads).join(", ")}` : "";
+  const known = Object.keys(measures?.keys.heads ?? {}).join(", ");
   const held = row
     ? `${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight${row[N] === null ? `; outlines and contributions are known at the queries ${chosen}` : ""}`
-    : `the page has its keys at the queries ${chosen}; at all queries${kept}`;
+    : `the page has its keys at the queries ${chosen}${known && `; at all of the first ${measures.keys.sequences} sequences for the heads ${known}`}`;
   find(".chosen").textContent = `Layer ${layer.value}, head ${head.value}${labels[place] ? ` (${labels[place]})` : ""}: ${held}.`;
   find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
   find(".distance").textContent = row && row[N] !== null ? `distance from s_N over ‖s_N‖ at N = ${row[N]}` : "";

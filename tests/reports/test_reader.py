@@ -171,10 +171,18 @@ def test_every_query_of_some_heads_has_its_keys(
             assert steps == pytest.approx(roots, abs=0.5001)
 
 
+def test_a_store_without_the_keys_of_every_query_has_those_that_are_chosen(small: duckdb.DuckDBPyConnection) -> None:
+    with changed(small, "DELETE FROM query_keys WHERE study = 'small'"):
+        found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
+    assert found is not None
+    assert found["measures"]["keys"]["heads"] == {}
+    assert found["keys"]
+
+
 def test_the_heads_that_look_at_something_are_measured_first(
     small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_head = len(reader.MEASURES) * SMALL.sequences * SMALL.context
+    of_head = SMALL.sequences * SMALL.context
     monkeypatch.setattr(reader, "MOST_MEASURED", 2 * of_head + of_head // 2)
     found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
     assert found is not None
