@@ -101,11 +101,14 @@ def _add_context(row: Row) -> Row:
 
 _CONTEXT = "Tokens up to the query"
 
+FEW = 5
+"""Sizes of contexts whose labels do not touch."""
+
 
 def _make_axis(rows: Sequence[Row]) -> alt.X:
-    """Sizes of contexts on a log axis, each with its label."""
+    """Sizes of contexts on a log axis, each with its label where there are few."""
     sizes = sorted({row["context"] for row in rows})
-    return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=False, padding=INSIDE)
+    return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=len(sizes) > FEW, padding=INSIDE)
 
 
 _TITLES = {"n": "against context size", "share": "at a share of the keys"}

@@ -63,8 +63,8 @@ def describe_slopes(rows: Sequence[Row], n: int) -> str:
         if points:
             first, last = min(row["first_context"] for row in points), max(row["last_context"] for row in points)
             changes = [f"{MEASURES[metric]} {_describe_slope(points, metric)}" for metric in METRICS]
-            told.append(f"{words}, from {first:,} to {last:,} keys: {', '.join(changes)}.")
-    return join_sentences("With each doubling of the context:" if told else "", *told)
+            told.append(f"{words}, each doubling of the context from {first:,} to {last:,} keys: {', '.join(changes)}.")
+    return join_sentences(*told)
 
 
 def _describe_slope(points: Iterable[Row], metric: str) -> str:

@@ -217,7 +217,7 @@ def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
         for sequence in range(3)
     ]
     assert contexts_findings.describe_slopes(rows, 4) == (
-        "With each doubling of the context: At N = 4, from 16 to 512 keys: Precision falls by 0.151 (0.149 to 0.153), "
+        "At N = 4, each doubling of the context from 16 to 512 keys: Precision falls by 0.151 (0.149 to 0.153), "
         "Recall rises by 0.298 (0.293 to 0.303), Specificity neither falls nor rises for certain (−0.0248 to 0.0248)."
     )
     alone = contexts_findings.describe_slopes([row for row in rows if row["sequence"] == 1], 4)
