@@ -25,7 +25,7 @@ from torch import Tensor
 import sql
 from attention_geometry.compilation import tell_of_compilation
 from extract.batches import is_finite
-from extract.buffers import Buffers, find_widest
+from extract.buffers import Buffers
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.corpora import MOST_LOST
 from extract.decoding import decode_sequences, encode_text, name_tokens
@@ -37,15 +37,14 @@ from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
 from extract.text_starts import find_start, make_counter, spell_tokens
 from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
-from geometry.selection.layers import measure_layer
+from geometry.selection.layers import make_outputs, measure_layer
 from geometry.selection.metrics import follow_cosines
 from geometry.selection.top_keys import top_keys
 from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
-from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import index_part, list_attending_layers
+from storage.zarr.layers import list_attending_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -401,39 +400,26 @@ def _pause_training(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
-@dataclass(frozen=True)
-class _MeasuredArrays:
-    """The arrays of a metrics store in memory, for one sequence."""
-
-    sizes: dict[str, int]
-    layers: tuple[LayerSize, ...]
-    arrays: Mapping[str, NDArray[Any]]
-
-    def read(self, name: str, index: Any) -> NDArray[Any]:
-        """Read a part of an array."""
-        return np.asarray(self.arrays[name][index])
-
-
-def _measure(captured: Capture, query: int) -> _MeasuredArrays:
-    """Measure all layers, one on each core at a time."""
-    most = find_widest(captured.layers)
-    sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": most.heads, "kv_head": most.kv_heads}
-    sizes |= {"key": captured.weights.shape[-1], "n": query, "kappa": 1}
+def _measure(captured: Capture, query: int) -> dict[int, Mapping[str, NDArray[Any]]]:
+    """Measure all layers that attend, one on each core at a time; the quantities of each."""
     tell_of_compilation()
-    specs = [spec for spec in SELECTION if spec.name != "finished"]
-    arrays = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}
 
-    def measure(layer: int) -> None:
+    def measure(layer: int) -> Mapping[str, NDArray[Any]]:
         size = captured.layers[layer]
-        out = {spec.name: arrays[spec.name][0][index_part(size, spec.dims[1:], layer=layer)] for spec in specs}
-        out.pop("learned_sink")[:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
+        sizes = {"query": 1, "head": size.heads, "kv_head": size.kv_heads, "key": captured.weights.shape[-1]}
+        arrays = make_outputs(sizes | {"n": query, "kappa": 1})
+        arrays["learned_sink"][:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
+        out = {name: array for name, array in arrays.items() if name != "learned_sink"}
         weights, values = _take_layer(captured, layer)
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
+        return arrays
 
+    measured, layers = {}, list_attending_layers(captured)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
-        for _ in workers.map(measure, list_attending_layers(captured)):
+        for layer, arrays in zip(layers, workers.map(measure, layers), strict=True):
             check_stopped()
-    return _MeasuredArrays(sizes, captured.layers, arrays)
+            measured[layer] = arrays
+    return measured
 
 
 def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -447,25 +433,23 @@ def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDA
 def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int) -> dict[str, pa.Table]:
     """The tables of ``Analysis`` that SQL computes, by name."""
     measured, parameters = _measure(captured, query), {"study": STUDY, "query": query}
-    landed = {
-        "heads": rows.build_head_rows(captured.layers),
-        "attention_rows": rows.build_attention_rows(measured, [query]),
-        "concentration": rows.build_concentration_rows(measured, [query]),
-        "value_scales": rows.build_value_scale_rows(measured, [query]),
-        "selection_counts": rows.build_selection_rows(measured, [query]),
-        "head_levels": _build_level_rows(measured, query),
-    }
+    settings: dict[str, Any] = {"sequence": 0, "queries": [query], "kappas": [0.5], "scale": "unit"}
+    landed = [("heads", batch) for batch in rows.build_head_rows(captured.layers)]
+    for layer, arrays in measured.items():
+        landed += rows.build_measured_rows(arrays, layer=layer, **settings)
+        landed += _build_level_rows(arrays, layer, query)
     with closing(duckdb.connect()) as connection:
         create_tables(connection)
         create_relations(connection, described=False)
-        for table, batches in landed.items():
-            for batch in batches:
-                check_stopped()
-                connection.register("incoming", batch)
-                connection.execute(
-                    f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (of sql/schema)
-                    {"study": STUDY},
-                )
+        for table, batch in landed:
+            if table in rows.UNLANDED:
+                continue
+            check_stopped()
+            connection.register("incoming", batch)
+            connection.execute(
+                f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (of sql/schema)
+                {"study": STUDY},
+            )
         for table in DERIVED:
             check_stopped()
             fill(connection, sql.read_statement("derived", table), STUDY)
@@ -482,14 +466,14 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
     return described | {"tokens": pa.Table.from_batches([tokens]).drop_columns("sequence")}
 
 
-def _build_level_rows(measured: _MeasuredArrays, query: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``head_levels``, of which only the course of the cosines is needed."""
-    for layer in list_attending_layers(measured):
-        if (last := int(measured.arrays["n_keys"][0, 0, layer]) - 1) > 0:
-            where = (0, 0, layer, slice(heads := measured.layers[layer].heads), slice(last))
-            course = follow_cosines(*(measured.arrays[name][where] for name in ("cos_sink", "cos_last", "a_0")))
-            place = rows.fill_columns(heads, sequence=0, query=query, layer=layer)
-            yield rows.build_batch(place | {"head": np.arange(heads, dtype=np.int16)} | course)
+def _build_level_rows(
+    arrays: Mapping[str, NDArray[Any]], layer: int, query: int
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of ``head_levels`` of a layer, of which only the course of the cosines is needed."""
+    if (last := int(arrays["n_keys"][0]) - 1) > 0:
+        course = follow_cosines(*(arrays[name][:, :, :last] for name in ("cos_sink", "cos_last", "a_0")))
+        place = rows.index_columns(course["cos_sink_max"].shape, "sequence", "head", query=query, layer=layer)
+        yield "head_levels", rows.build_batch(place | {name: column.ravel() for name, column in course.items()})
 
 
 def _describe_columns(table: pa.Table) -> pa.Table:

@@ -16,10 +16,10 @@ from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
 from benchmarks.metrics import measure_asset
 from benchmarks.selection import limit_threads
-from dagster_project.assets.metrics import WAITING
+from dagster_project.analysis.measurement import estimate_bytes, estimate_held_bytes
 from geometry import selection_profile
 from geometry.selection.layers import estimate_layer_bytes
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.arrays import TENSORS
 from storage.zarr.space import estimate_sequence_bytes
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128}
@@ -58,7 +58,7 @@ class Study:
     def estimate_memory(self, threads: int) -> int:
         """Bytes of the blocks of some threads and of the results that wait."""
         block = estimate_layer_bytes(self.sizes, self.heads, self.kv_heads)
-        return threads * block + WAITING * estimate_sequence_bytes(SELECTION, self.sizes)
+        return threads * (block + estimate_held_bytes(self.sizes))
 
 
 STUDIES = (
@@ -81,7 +81,8 @@ def build_table(n: int, long: int, repeats: int) -> str:
         one = asset if study.sizes["key"] <= n else head
         numbers = long**2 if one is head else 2 * LLAMA["heads"] * sum((n // 2**k) ** 2 for k in range(4))
         seconds = one.what_median * study.numbers / numbers
-        tensors, metrics = (study.sequences * estimate_sequence_bytes(of, study.sizes) for of in (TENSORS, SELECTION))
+        tensors = study.sequences * estimate_sequence_bytes(TENSORS, study.sizes)
+        metrics = study.sequences * study.layers * estimate_bytes(study.sizes)
         memory = " / ".join(f"{study.estimate_memory(threads) / 1e9:.1f}" for threads in (1, WORKERS))
         lines.append(
             f"| {study.name} | {one.ratio:.2f} | {seconds:,.0f} | {seconds / WORKERS:,.0f} | {tensors / 1e9:,.1f} GB "

@@ -50,7 +50,7 @@ def _compare_study(sequences: int, layers: int, keys: int, repeats: int) -> Resu
         write_tensors(home, sizes, [keys - 1])
         work = Work(home, NAME, describe_study(sizes, [keys - 1]), ASSETS)
         make_metrics(work)
-        selections = work.sources.count_selections()
+        selections = work.sources.metrics.count_selections()
         seconds = alternate(_make_in(work, 2), _make_in(work, 1), repeats=repeats)
     return compare(
         f"processes_{selections}",

@@ -21,7 +21,7 @@ class UserError(Exception):
 
 
 class DerivedDamageError(UserError):
-    """Damage of data that can be recomputed from other stores: of a metrics store, which ``run`` rebuilds by itself."""
+    """Damage of data that can be recomputed from other stores: of metrics, which ``run`` measures again by itself."""
 
 
 class QuotingError(UserError):

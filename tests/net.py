@@ -22,7 +22,7 @@ DROPPED = frozenset({"external_scores"})
 RENAMED: dict[str, str] = {}
 """Tables by their former names."""
 
-OWN = frozenset({"studies.provenance"})
+OWN = frozenset({"studies.provenance", "family_members.origin"})
 """Columns that say by which code and when a row was made."""
 
 FITTED = (

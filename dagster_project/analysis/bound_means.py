@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.layer_means import LayerMeans
 from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.bounds.lower_kernels import LOWER, sum_lower_bounds
 from geometry.statistics.moments import Mean, average
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, index_columns
 
 SCORES = {"precision": "f_r_max", "recall": "f_r_min"}
 """The F-score that follows from each metric, where the other is 1 by convention (eq. 4, 16, 17)."""

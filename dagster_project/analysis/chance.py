@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel, select_scheduler
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import average_over_ln_n, half_octave_grid
@@ -24,7 +23,7 @@ from geometry.separation.curves import SeparationCurve, separation_curve
 from geometry.separation.nulls import NULLS
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch, fill_columns
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import count_keys, list_attending_layers, read_layer
 
 if TYPE_CHECKING:

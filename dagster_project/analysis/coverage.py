@@ -73,7 +73,7 @@ class Coverage:
     def __init__(self, sources: Sources) -> None:
         self._kappas = sources.study.analysis.kappas
         self._parts: list[tuple[F64, dict[tuple[float, str], _Curves]]] = []
-        sequences, self._grid = sources.metrics.sizes["sequence"], log_grid(max(sources.query + 1, 2))
+        sequences, self._grid = sources.metrics.sequences, log_grid(max(sources.query + 1, 2))
         self._heads = {(kappa, metric): _Sums(sequences, self._grid) for kappa in self._kappas for metric in METRICS}
 
     def measure(self, block: Block) -> tuple[F64, dict[tuple[float, str], _Curves]]:

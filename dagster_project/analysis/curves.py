@@ -6,7 +6,7 @@ Holds the parts that Assumptions 2 and 3 share.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,6 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
-from storage.zarr.layers import list_attending_layers, read_layer
-
-if TYPE_CHECKING:
-    from storage.zarr.sequences import SequenceStore
 
 HEADS_PER_TASK = 4
 """Heads fitted by one task."""
@@ -25,30 +21,26 @@ HEADS_PER_TASK = 4
 
 @dataclass(frozen=True)
 class Curves:
-    """What is fitted head by head: one array of a store, its mean over sequences as a function of its last axis."""
+    """What is fitted head by head: the mean over sequences of a quantity, as a function of its last axis."""
 
-    store: "SequenceStore"
-    name: str
-    """The array, (sequence, layer, head, key), or (sequence, query, layer, head, key)."""
+    layers: list[int]
+    """Numbers of the layers that have heads."""
+    read: Callable[[int], NDArray[np.floating]]
+    """From the number of a layer to its curves, (sequence, head, key)."""
     fit: Callable[[F64], Any]
     """From a curve, (key,), NaN where it has no value, to a fit."""
     influence: Callable[[Any], F64]
     """From a fit to the derivatives of its parameters by every element of the curve, (parameter, key)."""
     change: Callable[[F64, F64], F64] = lambda deviation, _: deviation
     """From the deviation of one sequence, and the mean, to the change of the quantity that the influence is about."""
-    query: int | None = None
-    """Index of the query, for an array that has that axis."""
     first: NDArray[np.integer] | None = None
     """First element of every layer that is not NaN, (layer,), if a window hides some."""
-    stop: int | None = None
-    """How many elements the curves have, if fewer than the array."""
 
-    def read_curves(self, sequence: int, layer: int) -> F64:
-        """The curves of one layer of one sequence, (head, key)."""
-        where = {} if self.query is None else {"query": self.query}
-        curves = read_layer(self.store, self.name, layer, sequence=sequence, **where)[:, : self.stop].astype(np.float64)
+    def read_curves(self, layer: int) -> F64:
+        """The curves of one layer, (sequence, head, key)."""
+        curves = self.read(layer).astype(np.float64)
         if self.first is not None:
-            curves[:, : self.first[layer]] = np.nan
+            curves[..., : self.first[layer]] = np.nan
         return curves
 
 
@@ -75,10 +67,10 @@ def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:
     """
     from tqdm import tqdm
 
-    sequences = range(curves.store.sizes["sequence"])
-    of_model = [Moments() for _ in sequences]
-    for layer in tqdm(list_attending_layers(curves.store), desc=what, unit="layer", disable=None):
-        parts = np.stack([curves.read_curves(sequence, layer) for sequence in sequences])
+    of_model: list[Moments] = []
+    for layer in tqdm(curves.layers, desc=what, unit="layer", disable=None):
+        parts = curves.read_curves(layer)
+        of_model = of_model or [Moments() for _ in parts]
         for over_heads, part in zip(of_model, parts, strict=True):
             over_heads.add(part)
         yield _fit_parts(curves, layer, parts, np.empty((len(parts), 0)))

@@ -13,7 +13,7 @@ class Diagnostics:
     """The rows of ``diagnostics``: means over sequences of every head and N."""
 
     def __init__(self, sources: Sources) -> None:
-        self._sequences, self._layer = sources.metrics.sizes["sequence"], LayerMeans()
+        self._sequences, self._layer = sources.metrics.sequences, LayerMeans()
 
     def measure(self, block: Block) -> dict[str, Mean]:
         """The means of one block, (head, N) each."""

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.threads import one_blas_thread
-from storage.warehouse.rows import build_batch, fill_columns
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ class Distances:
     """The rows of ``distance_means``, ``distance_means_model``, ``convergence_model`` and ``limit_exponents``."""
 
     def __init__(self, sources: Sources) -> None:
-        self._sequences = sources.metrics.sizes["sequence"]
+        self._sequences = sources.metrics.sequences
         self._heads, self._spread = LayerMeans(), Moments()
         self._models = [_Model(self._sequences, query) for query in sources.queries]
 

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.curves import Curves, LayerFits, fit_curves, fit_heads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
@@ -15,8 +16,8 @@ from geometry.assumptions.decay import fit_decay
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.jackknife import average_known, leave_one_out
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import find_present_heads
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
+from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 
 SIMILARITY = ("beta", "beta_floor", "floor")
 """Parameters of Assumption 2 with an interval."""
@@ -39,23 +40,23 @@ COUNTS = ("distances", "positions", "zero_positions", "t_1", "t_2")
 
 def compute_assumption_similarity(sources: Sources) -> Rows:
     """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
-    metrics = sources.metrics
+    metrics, layers = sources.metrics, list_attending_layers(sources.tensors)
     curves = Curves(
-        metrics,
-        "mean_cosine",
+        layers,
+        partial(metrics.read, "mean_cosine"),
         fit_decay,
         lambda fit: np.array([getattr(fit, f"{name}_influence") for name in INFLUENCED]),
     )
-    rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
-    there = find_present_heads(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
+    rho = [{layer: metrics.read(name, layer).astype(np.float64) for layer in layers} for name in ("rho_0", "rho_0_sd")]
     for fit_of_curve in fit_curves(curves, "Assumption 2"):
         columns = _build_columns(fit_of_curve, SIMILARITY)
         if fit_of_curve.layer is None:
-            parts = [average_known(given[:, there].T)[:, None] for given in rho]
-            constant = fill_columns(1, kv_heads=int(there.sum()))
+            of_model = [np.concatenate([*given.values()], axis=1) for given in rho]
+            parts = [average_known(given.T)[:, None] for given in of_model]
+            constant = fill_columns(1, kv_heads=of_model[0].shape[1])
             yield "assumption_similarity_model", build_batch(columns | _build_rho_columns(*parts) | constant)
         else:
-            parts = [given[:, fit_of_curve.layer, there[fit_of_curve.layer]] for given in rho]
+            parts = [given[fit_of_curve.layer] for given in rho]
             place = index_columns((len(fit_of_curve.fits),), "kv_head", layer=fit_of_curve.layer)
             yield "assumption_similarity", build_batch(place | columns | _build_rho_columns(*parts))
             yield "cosine_by_distance", build_batch(_build_distance_columns(fit_of_curve, fit_of_curve.layer))
@@ -111,17 +112,19 @@ def compute_assumption_weights(sources: Sources) -> Rows:
 def _build_weight_curves(sources: Sources, index: int, query: int) -> Curves:
     """The weights that the query at one position gives to the keys up to its own."""
     keys = query + 1
+
+    def read(layer: int) -> NDArray[np.floating]:
+        return read_layer(sources.tensors, "attention", layer, query=index)[..., :keys]
+
     return Curves(
-        sources.tensors,
-        "attention",
+        list_attending_layers(sources.tensors),
+        read,
         _fit_phases,
         lambda fit: np.vstack(
             [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink: a weight
         ),
         _compute_relative,
-        index,
         sources.tensors.read("first_key", (slice(None), index)).max(axis=0),
-        keys,
     )
 
 

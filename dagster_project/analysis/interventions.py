@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sql
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.study.settings import EffectsSettings
@@ -25,8 +24,8 @@ from geometry.statistics.moments import estimate_mean
 from storage.errors import UserError
 from storage.files.parts import read_part
 from storage.files.pieces import Pieces
-from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import list_attending_layers, read_layer
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
+from storage.zarr.layers import list_attending_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -230,8 +229,8 @@ def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
 def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
     """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
     effective, last = np.full(present.shape, np.nan), len(sources.queries) - 1
-    for layer in list_attending_layers(sources.metrics):
-        keys = read_layer(sources.metrics, "effective_keys", int(layer), query=last)
+    for layer in list_attending_layers(sources.tensors):
+        keys = sources.metrics.read("effective_keys", layer, query=last)
         effective[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
     return effective
 
@@ -322,6 +321,6 @@ def _open_pieces(sources: Sources, step: str) -> Pieces:
     made_from = {
         "version": PIECES_VERSION,
         "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),
-        "metrics": dict(sources.metrics.provenance),
+        "metrics": sources.metrics.made_of,
     }
-    return Pieces(sources.folder / f"{step}.pieces", made_from)
+    return Pieces(sources.folder.path / f"{step}.pieces", made_from)

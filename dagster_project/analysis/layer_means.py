@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.passes import Block
 from geometry.arrays import F64
 from geometry.statistics.moments import Mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, index_columns
 
 
 class LayerMeans:

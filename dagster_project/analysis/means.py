@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.analysis.bound_means import BoundMeans
-from dagster_project.analysis.columns import build_interval_columns, index_columns
+from dagster_project.analysis.columns import build_interval_columns
 from dagster_project.analysis.diagnostics import Diagnostics
 from dagster_project.analysis.key_budgets import KeyBudgets
 from dagster_project.analysis.passes import Block, Summary, run_pass
@@ -16,7 +16,7 @@ from geometry.arrays import F64, I64
 from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics, follow_cosines
 from geometry.statistics.intervals import SHARE, Estimate
 from geometry.statistics.moments import Moments, estimate_mean
-from storage.warehouse.rows import build_batch, fill_columns
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
 
 
 def compute_selection_means(sources: Sources) -> Rows:
@@ -25,7 +25,7 @@ def compute_selection_means(sources: Sources) -> Rows:
     And keys for a share of the weight or an error. Means of metrics and keys have intervals, and are of the model too.
     Means over heads of every sequence at one query are in memory, and 72 bytes for each head and sequence at one query
     (``KeyBudgets``). For each head and N of a layer there are 96 bytes of metrics, 80 of the geometry of s_N and, with
-    K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of those of each slab that is measured.
+    K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of each block that is measured.
     """
     summaries: list[Summary] = [SelectionMeans(sources), HeadLevels(), KeyBudgets()]
     summaries += [BoundMeans(sources), Diagnostics(sources)]
@@ -36,7 +36,7 @@ class SelectionMeans:
     """The rows of ``selection_means`` and ``selection_means_model``."""
 
     def __init__(self, sources: Sources) -> None:
-        self._sequences = sources.metrics.sizes["sequence"]
+        self._sequences = sources.metrics.sequences
         self._heads: Moments | None = None
         self._models = {index: _Model(self._sequences, query) for index, query in enumerate(sources.queries)}
 
@@ -63,9 +63,6 @@ class SelectionMeans:
 class HeadLevels:
     """The rows of ``head_levels``: means over ln N of every sequence and head, and the course of the cosines of s_N."""
 
-    def __init__(self) -> None:
-        self._parts: list[dict[str, F64]] = []
-
     def measure(self, block: Block) -> dict[str, F64]:
         """The columns of one block, (sequence, head) each."""
         k_in, k_out, r_min, norm_s = (block.read(name) for name in ("k_in", "k_out", "r_min", "norm_s"))
@@ -73,15 +70,10 @@ class HeadLevels:
         return levels | follow_cosines(*(block.read(name) for name in ("cos_sink", "cos_last", "a_0")))
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
-        """Yield the rows of a slab, once all its layers are there."""
-        self._parts.append(measured)
-        if block.ends_slab:
-            levels = {name: np.stack([part[name] for part in self._parts]) for name in measured}
-            place = index_columns(levels["recall"].shape, "layer", "sequence", "head", query=block.query)
-            place["layer"] += np.int16(block.slab.layers.start)
-            place["sequence"] += np.int32(block.sequences.start)
-            yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in levels.items()})
-            self._parts = []
+        """Yield the rows of the block."""
+        place = index_columns(measured["recall"].shape, "sequence", "head", query=block.query, layer=block.layer)
+        place["sequence"] += np.int32(block.sequences.start)
+        yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in measured.items()})
 
     def finish(self) -> Rows:
         """Nothing is left."""

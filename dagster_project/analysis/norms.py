@@ -3,41 +3,34 @@
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.norms import estimate_variation, variation
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import BLOCK_BYTES, list_runs, read_layers, split_run
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
+from storage.zarr.layers import list_attending_layers
 
 
 def compute_assumption_norms(sources: Sources) -> Rows:
     """Assumption 1: the norms of the value states of every KV head.
 
-    In memory are those of a layer, or of as many as fit in ``BLOCK_BYTES``.
+    In memory are those of a layer.
     """
-    metrics = sources.metrics
-    sizes = metrics.sizes
-    for run in list_runs(metrics):
-        of_one = 8 * sizes["sequence"] * metrics.layers[run.start].kv_heads * sizes["key"]
-        for layers, _ in split_run(run, 1, of_one, BLOCK_BYTES) if of_one else []:
-            yield from _build_rows(read_layers(metrics, "value_norm", layers).astype(np.float64), layers)
+    for layer in list_attending_layers(sources.tensors):
+        yield from _build_rows(sources.metrics.read("value_norm", layer).astype(np.float64), layer)
 
 
-def _build_rows(norms: F64, layers: slice) -> Rows:
-    """The rows of some layers, from their norms, (sequence, layer, KV head, position)."""
+def _build_rows(norms: F64, layer: int) -> Rows:
+    """The rows of a layer, from its norms, (sequence, KV head, position)."""
     sink, others = norms[..., 0], norms[..., 1:]
     lengths = np.median(others, axis=-1)
     ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
     whole, left_out = estimate_variation(others)
-    place = index_columns(sink.shape, "sequence", "layer", "kv_head")
-    place["layer"] += np.int16(layers.start)
-    of_positions = index_columns(norms.shape[1:], "layer", "kv_head", "position")
-    of_positions["layer"] += np.int16(layers.start)
+    place = index_columns(sink.shape, "sequence", "kv_head", layer=layer)
+    of_positions = index_columns(norms.shape[1:], "kv_head", "position", layer=layer)
     constant = fill_columns(norms[0].size, sequences=len(norms))
     mean = norms.mean(axis=0).astype(np.float32).ravel()
     yield "value_norm_by_position", build_batch(constant | of_positions | {"mean_norm": mean})

@@ -1,7 +1,7 @@
 """One pass over the metrics of a study, layer by layer: what is averaged from an array shares one reading of it.
 
-Holds the slabs that are read, their blocks, and the pass that gives these to summaries: each measures a block on one of
-several threads, and adds what it measured in the order of the blocks.
+Holds the blocks that are read, and the pass that gives these to summaries: each measures a block on one of several
+threads, and adds what it measured in the order of the blocks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,82 +20,32 @@ from geometry.bounds.lower import INGREDIENTS, Ingredients
 from geometry.bounds.lower_kernels import measure_margins
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
-from storage.zarr.layers import list_runs, read_layers, split_run
+from storage.zarr.layers import split_sequences
 
-SLAB_BYTES = 2**23
-"""Largest size of one array of a slab, unless one sequence of a layer takes more."""
-
-
-@dataclass(frozen=True)
-class Slab:
-    """What is read at once, since every read has a cost of its own: some sequences of some layers at one query.
-
-    It holds several layers only with all their sequences.
-    """
-
-    sources: Sources
-    index: int
-    """Index of the query along its axis."""
-    layers: slice
-    """Numbers of the layers, all of one size."""
-    n_keys: int
-    """Keys that the query attends to in each of them, at least 2."""
-    sequences: slice
-    """Numbers of the sequences."""
-    is_last: bool
-    """Whether these are the last sequences of the layers."""
-    _arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-    @property
-    def blocks(self) -> "list[Block]":
-        """Its layers, in order."""
-        return [Block(self, layer) for layer in range(self.layers.start, self.layers.stop)]
-
-    def read(self, name: str) -> NDArray[Any]:
-        """Read an array of the metrics once: (sequence, layer, head, …), N on the last axis where there are keys."""
-        if name not in self._arrays:
-            where: dict[str, int | slice] = {"query": self.index, "sequence": self.sequences}
-            self._arrays[name] = read_layers(self.sources.metrics, name, self.layers, n=slice(self.n_keys - 1), **where)
-        return self._arrays[name]
+BLOCK_BYTES = 2**23
+"""Largest size of one array of a block, unless one sequence of a layer takes more."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One layer of a slab."""
+    """Some sequences of one layer at one query, of which each array is read once."""
 
-    slab: Slab
+    sources: Sources
+    index: int
+    """Index of the query along its axis."""
     layer: int
-
-    @property
-    def index(self) -> int:
-        """Index of the query along its axis."""
-        return self.slab.index
-
-    @property
-    def n_keys(self) -> int:
-        """Keys that the query attends to."""
-        return self.slab.n_keys
-
-    @property
-    def sequences(self) -> slice:
-        """Numbers of the sequences."""
-        return self.slab.sequences
-
-    @property
-    def is_last(self) -> bool:
-        """Whether these are the last sequences of the layer."""
-        return self.slab.is_last
-
-    @property
-    def ends_slab(self) -> bool:
-        """Whether it is the last block of its slab."""
-        stop: int = self.slab.layers.stop
-        return self.layer + 1 == stop
+    n_keys: int
+    """Keys that the query attends to, at least 2."""
+    sequences: slice
+    """Numbers of the sequences."""
+    is_last: bool
+    """Whether these are the last sequences of the layer."""
+    _arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def query(self) -> int:
         """Position of the query."""
-        return self.slab.sources.queries[self.index]
+        return self.sources.queries[self.index]
 
     @property
     def heads(self) -> int:
@@ -114,22 +64,30 @@ class Block:
 
     @property
     def _size(self) -> LayerSize:
-        return self.slab.sources.metrics.layers[self.layer]
+        return self.sources.metrics.layers[self.layer]
 
     def read(self, name: str) -> NDArray[Any]:
-        """Read an array of the metrics: (sequence, head, …), N along the last axis as far as there are keys."""
-        return self.slab.read(name)[:, self.layer - self.slab.layers.start]
+        """Read a measured quantity once: (sequence, head, …), N along the last axis as far as there are keys."""
+        if name not in self._arrays:
+            metrics = self.sources.metrics
+            self._arrays[name] = metrics.read(name, self.layer, query=self.index, sequences=self.sequences)
+        return self._arrays[name]
 
     @property
     def unit(self) -> F64:
         """What weighted norms are divided by in the scale of the study: C or 1, (sequence, head)."""
         scale = self.read("value_scale").astype(np.float64).repeat(self.group, axis=1)
-        return scale if self.slab.sources.study.analysis.scale == "unit" else np.ones(scale.shape)
+        return scale if self.sources.study.analysis.scale == "unit" else np.ones(scale.shape)
 
     @cached_property
     def margins(self) -> tuple[F64, F64]:
         """Δ/B and Δ_0/B in this scale, (sequence, head, N) each, NaN where there is none; kept for all summaries."""
         return measure_margins(Ingredients(**{name: self.read(name) for name in INGREDIENTS}), self.unit)
+
+    def clear(self) -> None:
+        """Free the arrays once they are measured."""
+        self._arrays.clear()
+        self.__dict__.pop("margins", None)
 
 
 class Summary(Protocol):
@@ -150,8 +108,8 @@ def run_pass(
 ) -> Rows:
     """Read the metrics of every query and layer once, and yield the rows of all summaries.
 
-    Memory: of each array that is read, at most ``SLAB_BYTES`` (or one sequence of a layer) for each core and one more;
-    and for as many slabs, if a summary needs them, the margins of one layer, 16 bytes for each selection.
+    Memory: of each array that is read, at most ``BLOCK_BYTES`` (or one sequence of a layer) for each core and one more;
+    and for as many blocks, if a summary needs them, the margins, 16 bytes for each selection.
 
     Parameters
     ----------
@@ -168,45 +126,41 @@ def run_pass(
     """
     from tqdm import tqdm
 
-    slabs = list(_list_slabs(sources, last_query=last_query, bytes_of_n=4 * kappas))
+    blocks = list(_list_blocks(sources, last_query=last_query, bytes_of_n=4 * kappas))
     with one_blas_thread, ThreadPoolExecutor(number := count_threads()) as threads:
-        measured = _map_ahead(threads, partial(_measure_slab, summaries), slabs, number)
-        for slab, of_blocks in tqdm(measured, what, len(slabs), unit="block", disable=None):
-            for block, parts in zip(slab.blocks, of_blocks, strict=True):
-                for summary, part in zip(summaries, parts, strict=True):
-                    yield from summary.add(block, part)
+        measured = _map_ahead(threads, partial(_measure_block, summaries), blocks, number)
+        for block, parts in tqdm(measured, what, len(blocks), unit="block", disable=None):
+            for summary, part in zip(summaries, parts, strict=True):
+                yield from summary.add(block, part)
     for summary in summaries:
         yield from summary.finish()
 
 
-def _measure_slab(summaries: Sequence[Summary], slab: Slab) -> list[list[Any]]:
-    """What every summary measures of each block of a slab, whose arrays are then freed by the thread that read them."""
-    measured = [[summary.measure(block) for summary in summaries] for block in slab.blocks]
-    slab._arrays.clear()
+def _measure_block(summaries: Sequence[Summary], block: Block) -> list[Any]:
+    """What every summary measures of a block, whose arrays are then freed by the thread that read them."""
+    measured = [summary.measure(block) for summary in summaries]
+    block.clear()
     return measured
 
 
 def _map_ahead(
-    threads: ThreadPoolExecutor, measure: Callable[[Slab], list[Any]], slabs: list[Slab], ahead: int
-) -> Iterator[tuple[Slab, list[Any]]]:
-    """Measure slabs in order, at most ``ahead`` + 1 of them at a time."""
-    running = [threads.submit(measure, slab) for slab in slabs[: ahead + 1]]
-    for index, slab in enumerate(slabs):
+    threads: ThreadPoolExecutor, measure: Callable[[Block], list[Any]], blocks: list[Block], ahead: int
+) -> Iterator[tuple[Block, list[Any]]]:
+    """Measure blocks in order, at most ``ahead`` + 1 of them at a time."""
+    running = [threads.submit(measure, block) for block in blocks[: ahead + 1]]
+    for index, block in enumerate(blocks):
         parts = running.pop(0).result()
-        if index + ahead + 1 < len(slabs):
-            running.append(threads.submit(measure, slabs[index + ahead + 1]))
-        yield slab, parts
+        if index + ahead + 1 < len(blocks):
+            running.append(threads.submit(measure, blocks[index + ahead + 1]))
+        yield block, parts
 
 
-def _list_slabs(sources: Sources, *, last_query: bool, bytes_of_n: int) -> Iterator[Slab]:
-    """The slabs of a study, query by query and layer by layer."""
+def _list_blocks(sources: Sources, *, last_query: bool, bytes_of_n: int) -> Iterator[Block]:
+    """The blocks of a study, query by query and layer by layer."""
     metrics = sources.metrics
-    total = metrics.sizes["sequence"]
     for index in [len(sources.queries) - 1] if last_query else range(len(sources.queries)):
-        n_keys = metrics.read("n_keys", (slice(None), index)).max(axis=0)  # -1 in layers without attention
-        for run in list_runs(metrics, n_keys):
-            if (keys := int(n_keys[run.start])) < 2:
-                continue
-            of_one = bytes_of_n * metrics.layers[run.start].heads * keys
-            for layers, part in split_run(run, total, of_one, SLAB_BYTES):
-                yield Slab(sources, index, layers, keys, part, part.stop == total)
+        for layer, keys in enumerate(metrics.n_keys[index].tolist()):
+            if keys >= 2:
+                of_one = bytes_of_n * metrics.layers[layer].heads * keys
+                for part in split_sequences(metrics.sequences, of_one, BLOCK_BYTES):
+                    yield Block(sources, index, layer, keys, part, part.stop == metrics.sequences)

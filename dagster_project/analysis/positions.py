@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.statistics.moments import Mean
-from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import BLOCK_BYTES, list_runs, read_layers, split_run
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
+from storage.zarr.layers import BLOCK_BYTES, read_layer, split_sequences
 from storage.zarr.sequences import SequenceStore
 
 
@@ -35,14 +34,11 @@ def compute_attention_by_position(sources: Sources) -> Rows:
 def _average_layers(tensors: SequenceStore, query: int, keys: int) -> Iterator[F64]:
     """The mean weights at one query, (head, key), layer by layer; no heads in a layer without attention.
 
-    In memory are as many layers and sequences as fit in ``BLOCK_BYTES``, or one sequence of a layer, and one mean.
+    In memory are as many sequences of a layer as fit in ``BLOCK_BYTES``, or one, and one mean.
     """
-    of_one, sequences, mean = 8 * tensors.sizes["head"] * tensors.sizes["key"], tensors.sizes["sequence"], Mean()
-    for run in list_runs(tensors):
-        for layers, part in split_run(run, sequences, of_one, BLOCK_BYTES):
-            weights = read_layers(tensors, "attention", layers, sequence=part, query=query, key=slice(keys))
-            for of_layer in np.moveaxis(weights, 1, 0):
-                mean.add(of_layer)
-                if part.stop == sequences:
-                    yield mean.value
-                    mean = Mean()
+    sequences, of_one = tensors.sizes["sequence"], 8 * tensors.sizes["head"] * tensors.sizes["key"]
+    for layer in range(len(tensors.layers)):
+        mean = Mean()
+        for part in split_sequences(sequences, of_one, BLOCK_BYTES):
+            mean.add(read_layer(tensors, "attention", layer, sequence=part, query=query, key=slice(keys)))
+        yield mean.value

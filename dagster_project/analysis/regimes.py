@@ -32,7 +32,7 @@ def compute_regimes_by_sequence(sources: Sources) -> Rows:
         if row["status"] == "ok"
     }
     places = [
-        (index, layer) for index in range(len(sources.queries)) for layer in list_attending_layers(sources.metrics)
+        (index, layer) for index in range(len(sources.queries)) for layer in list_attending_layers(sources.tensors)
     ]
     for index, layer in tqdm(places, desc="Table 2", unit="layer", disable=None):
         heads = range(sources.metrics.layers[layer].heads)
@@ -54,14 +54,15 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
     classes = np.stack([_classify_keys(positions, fit) for fit in fits.values()])
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
     of_margin = [name for name in lower.INGREDIENTS if name != "a_0"]
-    regimes, sequences = [], metrics.sizes["sequence"]
-    for begin in range(0, sequences, BLOCK):
-        where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}
-        weights = read_layer(sources.tensors, "attention", layer, key=seen, **where)[:, heads]
-        parts = {name: read_layer(metrics, name, layer, **where)[:, heads, : n_keys - 1] for name in of_margin}
+    regimes = []
+    for begin in range(0, metrics.sequences, BLOCK):
+        some = slice(begin, min(begin + BLOCK, metrics.sequences))
+        weights = read_layer(sources.tensors, "attention", layer, key=seen, sequence=some, query=index)[:, heads]
+        where: dict[str, Any] = {"query": index, "sequences": some}
+        parts = {name: metrics.read(name, layer, **where)[:, heads] for name in of_margin}
         unit: Any = 1.0
         if sources.study.analysis.scale == "unit":
-            scale = read_layer(metrics, "value_scale", layer, **where).astype(np.float64)
+            scale = metrics.read("value_scale", layer, **where).astype(np.float64)
             unit = scale.repeat(group, axis=1)[:, heads, None]
         margins = lower.margin(lower.Ingredients(**parts), unit)
         of_block = weights.reshape(-1, n_keys), np.tile(classes, (len(weights), 1)), margins.reshape(-1, n_keys - 1)

@@ -19,7 +19,7 @@ from storage.warehouse.rows import build_batch, fill_columns
 def compute_sink_effect(sources: Sources) -> Rows:
     """The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.
 
-    Depth moves both, so that it is shown and not judged. Recall of one slab or one layer on the grid is in memory, and
+    Depth moves both, so that it is shown and not judged. Recall of one layer on the grid is in memory, and
     sums over heads of its means without each sequence.
     """
     return run_pass(sources, [SinkEffect(sources)], what="sink effect")
@@ -30,7 +30,7 @@ class SinkEffect:
 
     def __init__(self, sources: Sources) -> None:
         self._parts: list[tuple[F64, F64]] = []
-        sequences = sources.metrics.sizes["sequence"]
+        sequences = sources.metrics.sequences
         self._sums = {index: _Sums(sequences, query) for index, query in enumerate(sources.queries)}
 
     def measure(self, block: Block) -> tuple[F64, F64]:
@@ -39,11 +39,10 @@ class SinkEffect:
         return block.read("k_in")[..., n - 1] / n, block.read("rho_0_of_keys").repeat(block.group, axis=1).astype(float)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
-        """Add the layers of a slab with all sequences, or a layer, once all its sequences are there."""
+        """Add a layer, once all its sequences are there."""
         self._parts.append(measured)
-        if block.is_last and block.ends_slab:
-            axis = 1 if block.sequences.start == 0 else 0
-            recall, rho_0 = (np.concatenate(of_all, axis) for of_all in zip(*self._parts, strict=True))
+        if block.is_last:
+            recall, rho_0 = (np.concatenate(of_all) for of_all in zip(*self._parts, strict=True))
             self._sums[block.index].add(recall, rho_0)
             self._parts = []
         yield from ()

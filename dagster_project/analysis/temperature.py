@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
-from dagster_project.analysis.columns import index_columns
-from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid
 from geometry.limits import jacobian, tempered
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
+from storage.files.parts import compute_digest
 from storage.files.places import Place
-from storage.warehouse.rows import build_batch, fill_columns
+from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.arrays import TENSORS
 from storage.zarr.layers import list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
@@ -93,7 +92,7 @@ class _Task:
         position = sources.queries[query]
         grid = half_octave_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
         store, temperatures = sources.tensors, sources.study.analysis.temperatures
-        return cls(_Store(store.path, compute_provenance_digest(store)), query, position, layer, temperatures, grid)
+        return cls(_Store(store.path, compute_digest(store.provenance)), query, position, layer, temperatures, grid)
 
 
 @dataclass(frozen=True)

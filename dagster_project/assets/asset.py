@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
@@ -23,10 +22,8 @@ from storage.files.locks import hold_lock
 from storage.files.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from dagster_project.analysis.metrics import Metrics
     from dagster_project.analysis.sources import Sources
-    from storage.zarr.arrays import ArraySpec
     from storage.zarr.sequences import SequenceStore
 
 MISSING, UNREADABLE, OTHER = "missing", "cannot be read", "made from other"
@@ -57,15 +54,25 @@ class Snapshot:
     def tensors(self) -> "SequenceStore | None":
         """The tensor store; None if there is none that can be read."""
         from storage.zarr.arrays import TENSORS
+        from storage.zarr.sequences import SequenceStore
 
-        return _open_store(self.home.tensors(self.name), TENSORS)
+        try:
+            store = SequenceStore.open(self.home.tensors(self.name), TENSORS)
+            store.find_missing()
+        except NewerError:
+            raise
+        except UserError:
+            return None
+        return store
 
     @cached_property
-    def metrics(self) -> "SequenceStore | None":
-        """The metrics store; None if there is none that can be read."""
-        from storage.zarr.arrays import SELECTION
+    def metrics(self) -> "Metrics | None":
+        """What is measured of the tensors with the study's settings, there or not; None without tensors."""
+        from dagster_project.analysis.metrics import Metrics
 
-        return _open_store(self.home.metrics(self.name), SELECTION)
+        if self.tensors is None:
+            return None
+        return Metrics.of(self.home, self.name, self.tensors, self.study.analysis)
 
     @cached_property
     def landed(self) -> dict[str, Any] | None:
@@ -96,19 +103,6 @@ class Snapshot:
 def compute_digest(document: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON document."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | None":
-    from storage.zarr.sequences import SequenceStore
-
-    try:
-        store = SequenceStore.open(path, specs)
-        store.find_missing()
-    except NewerError:
-        raise
-    except UserError:
-        return None
-    return store
 
 
 @dataclass(frozen=True)
@@ -236,7 +230,7 @@ class Asset:
     """The arrays of the tensor store it is made from that ``drop`` deletes."""
     tables: tuple[str, ...] = ()
     """The warehouse's tables whose rows it computes."""
-    locate_parts: Callable[[Snapshot], Mapping[str, Path]] = lambda _: {}
+    locate_parts: Callable[[Snapshot], Mapping[str, Place]] = lambda _: {}
     """The Parquet file of each of these tables, made of what is there now."""
     space: Callable[["Extent"], int] | None = None
     """Upper bound of the bytes that it still takes on its disk; None if that is negligible."""

@@ -48,6 +48,7 @@ from storage.zarr.layers import count_keys, list_sizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dagster_project.analysis.metrics import Metrics
     from dagster_project.analysis.sources import Sources
     from storage.warehouse.landing import Landing
 
@@ -189,12 +190,18 @@ def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for asset in list_summaries(snapshot.assets):
         paths = asset.locate_parts(snapshot).values() if asset.is_wanted(snapshot.study) else ()
-        made = next(map(read_inputs, paths), None)
+        made = next((read_inputs(path.parent) for path in paths), None)
         known[asset.name] = made and {
             **{part: made["inputs"][part] for part in ("versions", "settings")},
             "libraries": made["libraries"],
         }
     return known | {"claims": compute_claims_version()}
+
+
+def read_metrics_provenance(metrics: "Metrics") -> dict[str, Any]:
+    """The version and the settings of what was measured, and the libraries that measured it, as JSON."""
+    own = {part: value for part, value in metrics.made_of.items() if part not in {"study", "tensors"}}
+    return own | {"versions": metrics.read_libraries()}
 
 
 @cache
@@ -216,18 +223,13 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
     """
     from extract.models import decode_tokens
 
-    tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
+    tensors, metrics, study = sources.tensors, sources.metrics, sources.study
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.build_study_rows(tensors, metrics, summaries, twin, study.corpus.name),
+        "studies": rows.build_study_rows(tensors, read_metrics_provenance(metrics), summaries, twin, study.corpus.name),
         "heads": rows.build_head_rows(tensors.layers),
         "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, tokens)),
-        "selection_counts": rows.build_selection_rows(metrics, queries),
-        "upper_bounds": rows.build_upper_bound_rows(metrics, queries),
-        "attention_rows": rows.build_attention_rows(metrics, queries),
-        "concentration": rows.build_concentration_rows(metrics, queries),
-        "value_scales": rows.build_value_scale_rows(metrics, queries),
-        "sink_similarity": rows.build_sink_similarity_rows(metrics),
+        **{table: metrics.stream(table) for table in rows.LANDED},
         "query_heads": rows.build_query_head_rows(tensors),
         "query_keys": rows.build_query_key_rows(tensors),
         "context_heads": rows.build_context_rows(tensors),
@@ -263,8 +265,8 @@ def _read_recorded(snapshot: Snapshot) -> Provenance | str:
 def _build_expected(snapshot: Snapshot) -> Provenance | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
-    known = read_summary_provenance(snapshot)
-    origin = build_provenance(snapshot.tensors, snapshot.metrics, known, snapshot.twin)
+    known, metrics = read_summary_provenance(snapshot), read_metrics_provenance(snapshot.metrics)
+    origin = build_provenance(snapshot.tensors, metrics, known, snapshot.twin)
     return _parse_provenance(json.loads(json.dumps(origin)))
 
 

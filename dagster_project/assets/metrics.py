@@ -1,12 +1,13 @@
-"""The asset ``selection_metrics``: from the tensor store to the metrics store, sequence by sequence."""
+"""The asset ``selection_metrics``: from the tensor store to the parts of each layer."""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_project.analysis.cluster import (
@@ -20,26 +21,9 @@ from dagster_project.analysis.cluster import (
     use_scheduler,
 )
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
-from dagster_project.analysis.measurement import (
-    Arrays,
-    Block,
-    clear_arrays,
-    estimate_sequence_memory,
-    list_blocks,
-    make_arrays,
-    measure_block,
-    measure_sequence,
-)
+from dagster_project.analysis.measurement import estimate_bytes, estimate_memory, measure_rows
 from dagster_project.analysis.memory import check_memory
-from dagster_project.analysis.metrics_store import (
-    METRICS_VERSION,
-    READ,
-    MetricsInputs,
-    build_metrics_provenance,
-    compute_provenance_digest,
-    find_usable_store,
-    prepare_metrics_store,
-)
+from dagster_project.analysis.metrics import METRICS_VERSION, READ, Metrics, list_recorded
 from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
@@ -56,210 +40,190 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
 from reports.findings.numbers import count
-from storage.errors import NewerError, UserError
+from storage.errors import UserError, refuse_newer
+from storage.files.parts import remove_others, write_parts
 from storage.files.places import Place
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.warehouse import rows
+from storage.zarr.arrays import TENSORS
+from storage.zarr.layers import list_attending_layers
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
-    from dask.delayed import Delayed
     from distributed import Client
     from tqdm import tqdm
 
 T = TypeVar("T")
 
+EARLIER = "made by an earlier version, which stored them otherwise"
+"""Why metrics are measured again that are in a Zarr store."""
+
 logger = logging.getLogger(__name__)
-
-WAITING = 2
-"""Sequences whose results are in memory: one is computed while the one before is finished and written."""
-
-PLANNED = 64
-"""Sequences whose tasks are planned together, so that a plan does not grow with the study."""
 
 
 def make_metrics(work: Work) -> AssetResult:
-    """Compute the missing metrics of a study from its tensor store, sequence by sequence.
+    """Measure the layers of a study that are missing, from its tensor store.
 
-    On threads, the blocks of a sequence run in parallel, one BLAS thread each, while the sequence before is written; at
-    most a block for each core (``geometry.selection.layers.estimate_layer_bytes``) and the results of ``WAITING``
-    sequences are in memory. If the tensors were computed on a CUDA device and one is available, the metrics are too,
-    with at most ``CUDA_WORKERS`` blocks in memory and on the device. On a cluster sequences run in parallel, each on
-    the CPU of a worker. ``estimate_sequence_memory`` bounds both.
+    On threads, layers are measured in parallel, one BLAS thread each, at most one for each core. If the tensors were
+    computed on a CUDA device and one is available, at most ``CUDA_WORKERS`` layers are measured there. On a cluster
+    each layer is measured on the CPU of a worker, which writes it. ``estimate_memory`` bounds both.
 
     Raises
     ------
     UserError
-        If another process works on the study, its tensors are incomplete, there is too little space, or there are
-        unfinished metrics of another device; or as for ``use_scheduler``, ``place_probes`` and ``compute_each`` of
-        ``dagster_project.analysis.cluster``.
+        If another process works on the study, its tensors are incomplete or dropped, there is too little space, or
+        other layers were measured on another device; or as for ``use_scheduler``, ``place_probes`` and
+        ``compute_each`` of ``dagster_project.analysis.cluster``.
     """
-    from storage.warehouse.rows import count_selection_rows
-
     home, name, study = work.home, work.name, work.study
     started, scheduler = time.monotonic(), select_scheduler(study)
     with work.lock():
         tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
         home.discard_replaced(name)
         device = find_cuda_device(tensors.provenance) if scheduler == "threads" else None
-        if not home.metrics(name).exists():
-            check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
-        made_of = MetricsInputs(name, tensors, study.analysis, device)
-        standing = None if work.force else find_usable_store(home.metrics(name), made_of)
-        is_whole = standing is not None and not standing.find_missing()
-        with use_scheduler("threads" if is_whole else scheduler) as client:
-            if client is not None:
-                await_idle(client, home.metrics(name))  # so that no worker of a killed run writes to the new one
-            metrics = prepare_metrics_store(home.metrics(name), made_of, force=work.force)
-            missing = metrics.find_missing()
-            if client is None:
-                _measure_locally(tensors, metrics, study.analysis, missing, device)
-            else:
-                _measure_on_cluster(client, tensors, metrics, study.analysis, missing)
-    selections = count_selection_rows(metrics)
-    seconds = time.monotonic() - started
-    measured = f"{count(selections, 'selection')} of {count(len(missing), 'sequence')}"
+        metrics = Metrics.of(home, name, tensors, study.analysis)
+        missing = _measure_missing(work, metrics, device)
+    seconds, selections = time.monotonic() - started, metrics.count_selections()
+    measured = f"{count(selections, 'selection')}, {count(len(missing), 'layer')}"
     logger.info("%s: %s measured, %.1f s", name, measured, seconds)
     return AssetResult(
         {
-            "path": home.metrics(name),
+            "path": metrics.folder,
             "dagster/row_count": selections,
-            "sequences measured in this run": len(missing),
-            "bytes": metrics.measure_size(),
+            "layers measured in this run": len(missing),
+            "bytes": metrics.folder.measure_size(),
             "seconds": seconds,
         }
     )
 
 
-def _measure_locally(
-    tensors: SequenceStore,
-    metrics: SequenceStore,
-    analysis: AnalysisSettings,
-    missing: Sequence[int],
-    device: str | None,
-) -> None:
-    """Measure sequences on all cores or on a device."""
-    from dask import threaded  # for a name of a scheduler, Dask imports distributed
-    from dask.base import compute
-
-    threads, name = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"]
-    if missing:
-        what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
-        check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
-
-    def measure(sequence: int, block: Block, arrays: Arrays, _before: object) -> None:
-        measure_block(tensors, analysis, sequence, block, arrays, device)
-
-    blocks, held = list_blocks(tensors), [make_arrays(metrics.sizes) for _ in missing[:WAITING]]
-    with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread, _show_progress(len(missing)) as bar:
-        for first in range(0, len(missing), PLANNED):
-            planned = _plan(measure, blocks, metrics, missing[first : first + PLANNED], held, bar)
-            with translate_device_errors(name, device):
-                compute(*planned, scheduler=threaded.get, pool=pool)
+def _measure_missing(work: Work, metrics: Metrics, device: str | None) -> list[int]:
+    """Measure the layers that are missing, with ``force`` all; return them."""
+    _refuse_other_device(work, metrics, device or "cpu")
+    is_whole = not work.force and not metrics.find_missing()
+    with use_scheduler("threads" if is_whole else select_scheduler(work.study)) as client:
+        if client is not None:
+            await_idle(client, metrics.folder)  # so that no worker of a killed run writes beside this one
+        if missing := list_attending_layers(metrics.tensors) if work.force else metrics.find_missing():
+            _prepare(work, metrics)
+            analysis = work.study.analysis
+            layers = _Layers(metrics.tensors.path, metrics.folder, metrics.made_of, analysis, device)
+            if client is None:
+                _measure_locally(layers, metrics.tensors, missing)
+            else:
+                _measure_on_cluster(client, layers, missing)
+    return missing
 
 
-def _plan(
-    measure: Callable[[int, Block, Arrays, object], None],
-    blocks: Sequence[Block],
-    metrics: SequenceStore,
-    sequences: Sequence[int],
-    held: Sequence[Arrays],
-    bar: "tqdm[Any]",
-) -> "list[Delayed]":
-    """What measures each sequence: a task for each block, and one that then writes all.
-
-    Blocks of a sequence may begin before those of the one before have ended, so that no thread waits in between, but
-    not before the one whose arrays of ``held`` they get is written.
-    """
-    from dask.delayed import delayed
-
-    written: list[Delayed] = []
-    for number, sequence in enumerate(sequences):
-        arrays = held[number % len(held)]
-        before = written[number - len(held)] if number >= len(held) else None
-        measured = [delayed(partial(measure, sequence, block, arrays), pure=False)(before) for block in blocks]
-        written.append(delayed(partial(_write, metrics, sequence, arrays, bar), pure=False)(measured))
-    return written
+def _refuse_other_device(work: Work, metrics: Metrics, device: str) -> None:
+    """Refuse to measure layers on this device if others were measured on another."""
+    made_with = metrics.read_libraries()
+    if made_with and made_with["device"] != device and not work.force and metrics.find_missing():
+        msg = (
+            f"The metrics {metrics.folder} were started on the device '{made_with['device']}' and would be continued "
+            f"on '{device}'; run again on the former, or delete them to start again"
+        )
+        raise UserError(msg)
 
 
-def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]", _measured: object) -> None:
-    """Write a sequence once it is measured.
+def _prepare(work: Work, metrics: Metrics) -> None:
+    """Make room for layers that are measured, once it is known that they can be."""
+    _refuse_unmeasurable(work, metrics)
+    for former in work.home.find_former_metrics(work.name):
+        former.remove()
+    if work.force:
+        metrics.folder.remove()
+    for layer in list_attending_layers(metrics.tensors):
+        remove_others(metrics.folder, metrics.build_inputs(layer))
+    if len(metrics.find_missing()) == len(list_attending_layers(metrics.tensors)):
+        check_space(Extent(work.home, work.name, work.study, metrics.tensors.sizes, missing=0), work.assets)
 
-    Its arrays are for another sequence then: new ones would cost the time to map their pages.
-    """
-    metrics.write(sequence, arrays)
-    clear_arrays(arrays)
-    bar.update()
+
+def _refuse_unmeasurable(work: Work, metrics: Metrics) -> None:
+    """Refuse to measure dropped tensors, to write where a link leads nowhere, and to replace what is newer."""
+    for array in READ:
+        metrics.tensors.array(array)
+    if not metrics.folder.exists():
+        metrics.folder.refuse_link()
+    for made_of in list_recorded(metrics.folder) if not work.force else ():
+        refuse_newer(f"The metrics {metrics.folder}", made_of.get("metrics_version"), METRICS_VERSION, work.name)
 
 
 @dataclass(frozen=True)
-class _Stores:
-    """What a task of a cluster opens by itself, so that nothing large is sent."""
+class _Layers:
+    """What a task measures, and where it writes; on a cluster it opens the tensors itself: nothing large is sent."""
 
     tensors: Place
-    metrics: Place
-    made_of: str
-    """Digest of the provenance of the metrics store, by which a task notices that the store has been replaced."""
+    folder: Place
+    made_of: Mapping[str, Any]
     analysis: AnalysisSettings
-    probes: tuple[Place, ...]
+    device: str | None
+    probes: tuple[Place, ...] = ()
     """Folders whose files a worker sees if it shares these places with the client."""
 
 
-def _measure_on_cluster(
-    client: "Client",
-    tensors: SequenceStore,
-    metrics: SequenceStore,
-    analysis: AnalysisSettings,
-    missing: Sequence[int],
-) -> None:
-    """Measure sequences on the workers of a cluster, one per thread."""
-    with place_probes(client, (tensors.path, metrics.path)) as probes:
-        stores = _Stores(tensors.path, metrics.path, compute_provenance_digest(metrics), analysis, probes)
-        with closing(
-            compute_each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)
-        ) as measured:
+def _measure(layers: _Layers, tensors: SequenceStore, layer: int, **settings: Any) -> None:
+    """Measure a layer and write its parts."""
+    metrics = Metrics(layers.folder, tensors, layers.made_of)
+    measured = measure_rows(tensors, layers.analysis, layer, layers.device, **settings)
+    libraries = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
+    made_with = libraries | {"device": layers.device or "cpu"}
+    write_parts(layers.folder, rows.MEASURED, measured, metrics.build_inputs(layer), made_with)
+
+
+def _measure_locally(layers: _Layers, tensors: SequenceStore, missing: Sequence[int]) -> None:
+    """Measure layers on all cores, or on a device."""
+    from dask import threaded  # for a name of a scheduler, Dask imports distributed
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    name = layers.made_of["study"]
+    threads = min(CUDA_WORKERS if layers.device else count_threads(), len(missing))
+    what, needed = f"Measuring '{name}' in {threads} threads", estimate_memory(tensors, layers.analysis, threads)
+    check_memory(what, needed, "use a machine with more memory")
+    with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread, _show_progress(len(missing)) as bar:
+
+        def measure(layer: int) -> None:
+            _measure(layers, tensors, layer)
+            bar.update()
+
+        with translate_device_errors(name, layers.device):
+            compute(*(delayed(measure, pure=False)(layer) for layer in missing), scheduler=threaded.get, pool=pool)
+
+
+def _measure_on_cluster(client: "Client", layers: _Layers, missing: Sequence[int]) -> None:
+    """Measure layers on the workers of a cluster, one per thread."""
+    with place_probes(client, (layers.tensors, layers.folder)) as probes:
+        given = _Layers(layers.tensors, layers.folder, layers.made_of, layers.analysis, None, probes)
+        tasks = compute_each(client, _measure_one, missing, what="layer", of=layers.folder, layers=given)
+        with closing(tasks) as measured:
             for _ in _show_progress(len(missing), measured):
                 pass
 
 
 def _show_progress(total: int, given: Iterable[T] | None = None) -> "tqdm[T]":
-    """A progress bar over sequences on a terminal."""
+    """A progress bar over layers on a terminal."""
     from tqdm import tqdm
 
-    return tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
+    return tqdm(given, total=total, desc="metrics", unit="layer", disable=None)
 
 
-def _measure_one(sequence: int, *, stores: _Stores) -> None:
-    """The task of a worker: measure one sequence and write it.
+def _measure_one(layer: int, *, layers: _Layers) -> None:
+    """The task of a worker.
 
-    If this worker was taken for dead, its run may have ended, or its store may have been replaced since; then nothing
-    is written.
+    If this worker was taken for dead, its run may have ended, or its tensors may have been replaced since; then nothing
+    is written. If not, it writes what another writes.
     """
-    tensors, metrics = _open_stores(stores)
-    arrays = make_arrays(metrics.sizes)
-    measure_sequence(tensors, stores.analysis, sequence, arrays, go_on=_check_wanted)
-    _check_not_replaced(stores)
-    metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
+    check_probes(layers.probes)
+    _measure(layers, SequenceStore.open(layers.tensors, TENSORS), layer, go_on=partial(_check_wanted, layers))
 
 
-def _check_wanted() -> None:
-    """Raise UserError, which is not shown to users, in a task that is no longer wanted."""
+def _check_wanted(layers: _Layers) -> None:
+    """Raise UserError in a task that is no longer wanted, or whose tensors have been replaced."""
     if not is_wanted():
         msg = "The run that started this task of a Dask worker has ended"
-        raise UserError(msg)
-
-
-@lru_cache(maxsize=4)
-def _open_stores(stores: _Stores) -> tuple[SequenceStore, SequenceStore]:
-    """Open the stores of a task once per process; raise UserError if the worker does not share them with the client."""
-    check_probes(stores.probes)
-    return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
-
-
-def _check_not_replaced(stores: _Stores) -> None:
-    """Raise UserError if the metrics store that the task was made for has been replaced."""
-    if compute_provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
-        msg = f"The metrics {stores.metrics} were replaced while a Dask worker computed them; run again"
+        raise UserError(msg)  # which is not shown to users
+    if SequenceStore.open(layers.tensors, ()).provenance != layers.made_of["tensors"]:
+        msg = f"The tensors {layers.tensors} were replaced while a Dask worker measured them; run again"
         raise UserError(msg)
 
 
@@ -267,54 +231,41 @@ def read_recorded(snapshot: Snapshot) -> Provenance | str:
     """What the metrics of a study were made of, or why that is not known."""
     metrics = snapshot.metrics
     if metrics is None:
-        return _read_other_version(snapshot.home.metrics(snapshot.name))
-    missing, total = len(metrics.find_missing()), metrics.sizes["sequence"]
-    lacking = f"{missing} of {total} sequences missing" if missing else None
-    return _parse_provenance(metrics.provenance, lacking)
-
-
-def _read_other_version(path: Place) -> Provenance | str:
-    """What a store was made of that cannot be opened as one of this version, since it may have other arrays."""
-    if not path.exists():
         return MISSING
-    try:
-        provenance = _parse_provenance(SequenceStore.open(path, ()).provenance)
-    except NewerError:
-        raise
-    except UserError:
-        return UNREADABLE
-    return UNREADABLE if provenance.version == METRICS_VERSION else provenance
+    missing, total = metrics.find_missing(), len(list_attending_layers(metrics.tensors))
+    if len(missing) < total or not total:
+        return _parse_provenance(metrics.made_of, f"{len(missing)} of {total} layers missing" if missing else None)
+    none = UNREADABLE if metrics.folder.list_folders() else MISSING
+    none = EARLIER if snapshot.home.find_former_metrics(snapshot.name) else none
+    return next(map(_parse_provenance, list_recorded(metrics.folder)), none)
 
 
 def build_expected(snapshot: Snapshot) -> Provenance | None:
     """What the metrics of a study would be made of now; None without tensors."""
-    if snapshot.tensors is None:
-        return None
-    return _parse_provenance(build_metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
+    return None if snapshot.metrics is None else _parse_provenance(snapshot.metrics.made_of)
 
 
-def _parse_provenance(provenance: Mapping[str, Any], lacking: str | None = None) -> Provenance:
+def _parse_provenance(made_of: Mapping[str, Any], lacking: str | None = None) -> Provenance:
     return Provenance(
-        provenance.get("metrics_version"),
-        {"analysis": provenance.get("analysis", {})},
-        {"tensors": (provenance.get("study"), provenance.get("tensors"))},
+        made_of.get("metrics_version"),
+        {"analysis": made_of.get("analysis", {})},
+        {"tensors": (made_of.get("study"), made_of.get("tensors"))},
         lacking,
     )
 
 
 def _estimate_bytes(extent: Extent) -> int:
-    """Uncompressed bytes of the sequences that are still to be measured."""
+    """Uncompressed bytes of what is still to be measured."""
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
-    exists = extent.home.metrics(extent.name).exists()
-    return estimate_sequence_bytes(SELECTION, sizes) * (extent.missing if exists else study.sequences)
+    return estimate_bytes(sizes) * sizes["layer"] * (study.sequences)
 
 
 SELECTION_METRICS = Asset(
     name="selection_metrics",
     about="How well a ball around s_N separates the N selected keys from the others, for every head and every N.",
     parents=("tensors",),
-    kinds=("dask", "zarr"),
+    kinds=("dask", "parquet"),
     version=lambda: str(METRICS_VERSION),
     make=make_metrics,
     expected=build_expected,

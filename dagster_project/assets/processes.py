@@ -100,7 +100,7 @@ def is_worthwhile(work: Work) -> bool:
     """Whether processes make the small tables of a study: it is large, several are possible, no cluster computes."""
     if select_scheduler(work.study) != "threads" or count_processes() < 2:
         return False
-    return work.sources.count_selections() >= FEW_SELECTIONS
+    return work.sources.metrics.count_selections() >= FEW_SELECTIONS
 
 
 def count_processes() -> int:

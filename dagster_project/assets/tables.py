@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.analysis.cluster import select_scheduler, use_scheduler
@@ -25,12 +24,13 @@ from storage.errors import UserError
 from storage.files.parts import (
     count_rows,
     is_whole,
-    list_parts,
+    list_made,
     locate_part,
     read_inputs,
+    remove_others,
     write_parts,
 )
-from storage.files.places import LocalPlace
+from storage.files.places import LocalPlace, Place
 
 if TYPE_CHECKING:
     from dagster_project.analysis.sources import Rows, Sources
@@ -118,21 +118,21 @@ class _Step:
     def build_inputs(self, snapshot: Snapshot) -> dict[str, Any] | None:
         """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics.
 
-        None without metrics.
+        None without tensors.
         """
         if snapshot.metrics is None:
             return None
-        made_from = snapshot.metrics.provenance
+        made_from = snapshot.metrics.made_of
         return {
             "step": self.name,
             "versions": {asset.name: int(asset.version()) for asset in self.after} | {self.name: self.version},
             "settings": snapshot.study.analysis.model_dump(mode="json", include=set(self.settings)),
-            "metrics": {part: value for part, value in made_from.items() if part not in {"versions", "analysis"}},
+            "metrics": {part: value for part, value in made_from.items() if part != "analysis"},
         }
 
-    def locate_parts(self, snapshot: Snapshot) -> dict[str, Path]:
+    def locate_parts(self, snapshot: Snapshot) -> dict[str, Place]:
         """The part of each table, as ``Asset.locate_parts``."""
-        inputs, folder = self.build_inputs(snapshot), snapshot.home.parts(snapshot.name)
+        inputs, folder = self.build_inputs(snapshot), _locate_folder(snapshot)
         return {} if inputs is None else {table: locate_part(folder, table, inputs) for table in self.tables}
 
     def build_expected(self, snapshot: Snapshot) -> Provenance | None:
@@ -142,13 +142,13 @@ class _Step:
 
     def read_recorded(self, snapshot: Snapshot) -> Provenance | str:
         """As ``Asset.recorded``: what is expected if all parts are there, else what the first other was made from."""
-        current, folder = self.locate_parts(snapshot).values(), snapshot.home.parts(snapshot.name)
+        current, folder = self.locate_parts(snapshot).values(), _locate_folder(snapshot)
         if current and all(map(is_whole, current)):
             return self.build_expected(snapshot) or MISSING
-        if any(path.exists() and not is_whole(path) for path in current):
+        if any(part.exists() for part in current):
             return UNREADABLE
-        others = (path for table in self.tables for path in list_parts(folder, table) if path not in current)
-        made = next((document for path in others if (document := read_inputs(path))), None)
+        current_inputs, others = self.build_inputs(snapshot), map(read_inputs, list_made(folder, self.name))
+        made = next((made for made in others if made and made["inputs"] != current_inputs), None)
         return MISSING if made is None else self._parse_provenance(made["inputs"])
 
     def _parse_provenance(self, provenance: Mapping[str, Any]) -> Provenance:
@@ -193,15 +193,22 @@ class _Step:
         module = import_module(f"dagster_project.analysis.{self.module}")
         compute: Callable[[Sources], Rows] = getattr(module, f"compute_{self.name}")
         rows, inputs = compute(replace(work.sources, parts=read)), self.build_inputs(snapshot) or {}
+        folder = _locate_folder(snapshot)
+        remove_others(folder, inputs)
         with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-            write_parts(work.home.parts(work.name), self.tables, rows, inputs, read_versions())
+            write_parts(folder, self.tables, rows, inputs, read_versions())
 
-    def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
+    def _describe(self, paths: Mapping[str, Place], rows: Mapping[str, int]) -> str:
         """The finding of the asset in a few words; the number of rows if it has none."""
         from storage.warehouse.findings import read_finding
 
         finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
         return finding or count(sum(rows.values()), "row")
+
+
+def _locate_folder(snapshot: Snapshot) -> LocalPlace:
+    """The folder of a study's parts."""
+    return LocalPlace(snapshot.home.parts(snapshot.name))
 
 
 @cache

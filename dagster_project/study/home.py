@@ -28,7 +28,7 @@ TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
 """Environment variable that names another location for tensor stores: a folder, or a URL of an object store."""
 
 METRICS_VARIABLE = "ATTENTION_GEOMETRY_METRICS"
-"""Environment variable that names another location for metrics stores, which no other data root uses."""
+"""Environment variable that names another location for metrics, which no other data root uses."""
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """Names of studies and families: a name becomes file names and a partition key."""
@@ -50,14 +50,14 @@ class Home:
     tensor_root: LocalPlace | RemotePlace | None = None
     """Where tensor stores are, if not in the data root: they are by far the largest files."""
     metric_root: LocalPlace | RemotePlace | None = None
-    """Where metrics stores are, if not in the data root."""
+    """Where metrics are, if not in the data root."""
 
     @classmethod
     def from_environment(cls) -> "Home":
         """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``.
 
-        Tensor stores are in it, or in the location that ``ATTENTION_GEOMETRY_TENSORS`` names; metrics stores likewise
-        with ``ATTENTION_GEOMETRY_METRICS``.
+        Tensor stores are in it, or in the location that ``ATTENTION_GEOMETRY_TENSORS`` names; metrics likewise with
+        ``ATTENTION_GEOMETRY_METRICS``.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Home:
         return self.root / "dagster"
 
     def locate_stores(self, part: Literal["tensors", "metrics"]) -> LocalPlace | RemotePlace:
-        """Where the tensor stores, or the metrics stores, of all studies are."""
+        """Where the tensor stores, or the metrics, of all studies are."""
         elsewhere = self.tensor_root if part == "tensors" else self.metric_root
         return elsewhere or LocalPlace(self.root / part)
 
@@ -91,8 +91,13 @@ class Home:
         return self.locate_stores("tensors").join(f"{study}.zarr")
 
     def metrics(self, study: str) -> LocalPlace | RemotePlace:
-        """The metrics store of a study."""
-        return self.locate_stores("metrics").join(f"{study}.zarr")
+        """The folder of what is measured of a study, a part for each layer."""
+        return self.locate_stores("metrics").join(f"{study}.parts")
+
+    def find_former_metrics(self, study: str) -> tuple[Place, ...]:
+        """The Zarr store that an earlier version wrote the metrics of a study to, if it is there; nothing reads it."""
+        former = self.locate_stores("metrics").join(f"{study}.zarr")
+        return (former,) if former.has_file("zarr.json") else ()
 
     def parts(self, study: str) -> Path:
         """The folder of the parts of a study's tables, which are landed in the warehouse."""

@@ -105,6 +105,7 @@ def list_stored(home: Home, name: str) -> list[Place]:
         LocalPlace(locate_database(home.warehouse, name)),
         LocalPlace(home.parts(name)),
         home.metrics(name),
+        *home.find_former_metrics(name),
         home.tensors(name),
         *map(LocalPlace, left),
     ]
@@ -127,9 +128,9 @@ def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
 
 def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
     """The folders with files of studies, the suffix of a study's name there, and that of unfinished files."""
-    for place in (home.locate_stores("tensors"), home.locate_stores("metrics")):
+    for place, kind in ((home.locate_stores("tensors"), ".zarr"), (home.locate_stores("metrics"), ".parts")):
         if isinstance(place, LocalPlace):
-            yield place.path, ".zarr", UNFINISHED
+            yield place.path, kind, UNFINISHED
     yield home.root / "parts", "", UNFINISHED
     yield home.warehouse, "", SPILLED
 

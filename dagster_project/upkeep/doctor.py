@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,8 @@ from typing import Literal
 from rich.table import Table
 
 from attention_geometry.packages import ROOT, find_overwritten
-from dagster_project.analysis.metrics_store import open_metrics
+from dagster_project.analysis.metrics import Metrics
+from dagster_project.assets.asset import Asset
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, read_origins
 from dagster_project.study.families import Family
@@ -24,12 +25,13 @@ from dagster_project.study.studies import list_readable_families, list_readable_
 from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
-from storage.files.parts import is_whole, list_parts, read_part
+from storage.files.parts import INPUTS, is_whole, list_made, list_parts, locate_parts, read_inputs, read_part
 from storage.files.pieces import find_damaged_pieces
-from storage.files.places import LocalPlace, Place
+from storage.files.places import OF_PARTS, LocalPlace, Place
 from storage.warehouse.connection import FORCED, list_published, locate_database
 from storage.warehouse.connection import verify as verify_database
-from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.arrays import TENSORS
+from storage.zarr.layers import list_attending_layers
 from storage.zarr.sequences import SequenceStore
 
 PACKAGES = (
@@ -38,8 +40,7 @@ PACKAGES = (
 )  # fmt: skip
 
 
-Part = Literal["tensors", "metrics"]
-PARTS: tuple[Part, ...] = ("tensors", "metrics")
+Kind = Literal["tensors", "metrics"]
 
 
 def examine(home: Home) -> Iterator[Table]:
@@ -105,9 +106,10 @@ def _tabulate_data_root(home: Home) -> Table:
 def _tabulate_stores(home: Home) -> Table:
     """Every store of the data root with its missing sequences, every published database, and every page."""
     table = Table("store", "study", "state", title="Stores", title_justify="left")
-    for folder in PARTS:
-        for name, state in _iterate_states(home, folder):
-            table.add_row(folder, name, state)
+    for name, state in _iterate_states(home, "tensors", _describe_tensors):
+        table.add_row("tensors", name, state)
+    for name, state in _iterate_states(home, "metrics", _describe_metrics):
+        table.add_row("metrics", name, state)
     for tables in sorted((home.root / "parts").glob("*/")):
         if tables.suffix not in {".partial", ".replaced"}:
             table.add_row("parts", tables.name, _describe_parts(home, tables.name))
@@ -142,32 +144,29 @@ def _describe_family(home: Home, family: Family) -> str:
     return f"family of {count(len(family.members), 'member')}{missing}, {state}"
 
 
-def _iterate_states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
-    """The studies that have a store, and its state; in an object store, only known studies are found."""
+def _iterate_states(home: Home, kind: Kind, describe: Callable[[Home, str], str]) -> Iterator[tuple[str, str]]:
+    """The studies that have tensors or metrics, and the state of these."""
     try:
-        names = _list_stored(home, folder)
+        names = _list_stored(home, kind)
     except UserError as error:  # the object store does not answer
         yield "all", str(error)
         return
     for name in names:
-        yield name, _describe_state(home, name, folder)
+        try:
+            yield name, describe(home, name)
+        except Exception as error:  # noqa: BLE001 (the others are still examined)
+            yield name, format_error(error)
 
 
-def _list_stored(home: Home, folder: Part) -> list[str]:
-    """The studies that have a store of this kind; in an object store, only known studies are found."""
-    place, store = home.locate_stores(folder), home.tensors if folder == "tensors" else home.metrics
-    listed = place.list_stores()
-    if listed is None:
-        return sorted(name for name in list_readable_studies(home)[0] if store(name).exists())
-    return listed
+def _list_stored(home: Home, kind: Kind) -> list[str]:
+    """The studies that have tensors or metrics."""
+    suffix, folders = (".zarr" if kind == "tensors" else ".parts"), home.locate_stores(kind).list_folders()
+    return [name.removesuffix(suffix) for name in folders if name.endswith(suffix)]
 
 
-def _describe_state(home: Home, name: str, folder: Part) -> str:
-    try:
-        store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
-        missing, total = store.find_missing(), store.sizes["sequence"]
-    except Exception as error:  # noqa: BLE001 (the others are still examined)
-        return format_error(error)
+def _describe_tensors(home: Home, name: str) -> str:
+    store = SequenceStore.open(home.tensors(name), TENSORS)
+    missing, total = store.find_missing(), store.sizes["sequence"]
     size = f"{store.measure_size() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
@@ -175,14 +174,38 @@ def _describe_state(home: Home, name: str, folder: Part) -> str:
     return f"complete: {count(total, 'sequence')}{dropped}, {size}"
 
 
+def _describe_metrics(home: Home, name: str) -> str:
+    study, size = list_readable_studies(home)[0].get(name), f"{home.metrics(name).measure_size() / 1e6:.1f} MB"
+    if study is None:
+        return f"of no known study, {size}"
+    tensors = SequenceStore.open(home.tensors(name), TENSORS)
+    missing, total = Metrics.of(home, name, tensors, study.analysis).find_missing(), list_attending_layers(tensors)
+    if missing:
+        return f"incomplete: {len(missing)} of {len(total)} layers are missing; run the study again ({size})"
+    return f"complete: {count(len(total), 'layer')}, {size}"
+
+
 def _describe_parts(home: Home, name: str) -> str:
     """Which of the tables that a study asks for have a part; of an unknown study, of all."""
     study = list_readable_studies(home)[0].get(name)
-    tables = [table for asset in (ASSETS if study is None else select_assets(study)) for table in asset.tables]
-    parts = {table: list_parts(home.parts(name), table) for table in tables}
-    if missing := [table for table, paths in parts.items() if not any(map(is_whole, paths))]:
-        return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
-    return f"complete: {len(tables)} tables, {LocalPlace(home.parts(name)).measure_size() / 1e6:.1f} MB"
+    assets = [asset for asset in (ASSETS if study is None else select_assets(study)) if asset.tables]
+    if lost := [table for asset in assets for table in _list_lost(home.parts(name), asset)]:
+        return f"incomplete: {', '.join(lost)} missing or damaged; run the study again"
+    tables = sum(len(asset.tables) for asset in assets)
+    return f"complete: {tables} tables, {LocalPlace(home.parts(name)).measure_size() / 1e6:.1f} MB"
+
+
+def _list_lost(folder: Path, asset: Asset, is_there: Callable[[Place], bool] = is_whole) -> list[str]:
+    """The tables of an asset without a part that is whole, or is there, whatever it is made from."""
+    there = {
+        part.name for made in list_made(LocalPlace(folder), asset.name) for part in filter(is_there, list_parts(made))
+    }
+    return [table for table in asset.tables if f"{table}.parquet" not in there]
+
+
+def _is_there(part: Place) -> bool:
+    """Whether a part is there; an empty file is damage, which is told of the part itself."""
+    return part.exists() or part.parent.has_file(part.name)
 
 
 def tabulate_removals(removed: Iterable[Removal]) -> Table:
@@ -215,16 +238,16 @@ def verify(home: Home) -> Iterator[Verdict]:
     UserError
         If an object store does not answer.
     """
-    for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
-        for name in _list_stored(home, folder):
-            yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
-    for part in sorted((home.root / "parts").glob("*/*/*.parquet")):
-        study = part.parent.parent.name
-        yield _verify_place(home, study, LocalPlace(part), partial(_find_part_damage, part, study))
+    for name in _list_stored(home, "tensors"):
+        place = home.tensors(name)
+        yield _verify_place(home, name, place, partial(_find_store_damage, place, name))
+    for study, folder in _list_part_folders(home):
+        for part in list_parts(folder) or [folder.join(INPUTS)]:
+            yield _verify_place(home, study, part, partial(_find_part_damage, part, study))
     studies = list_readable_studies(home)[0]
     for name in sorted(list_published(home.warehouse).keys() & studies.keys()):
         database = LocalPlace(locate_database(home.warehouse, name))
-        yield _verify_place(home, name, database, partial(_find_lost_parts, home.parts(name), name, studies[name]))
+        yield _verify_place(home, name, database, partial(_find_lost_parts, home, name, studies[name]))
     for pieces in sorted((home.root / "parts").glob("*/*.pieces")):
         yield _verify_place(home, pieces.parent.name, LocalPlace(pieces), partial(_find_piece_damage, pieces))
     families = list_readable_families(home)
@@ -235,6 +258,15 @@ def verify(home: Home) -> Iterator[Verdict]:
     yield from databases
     if databases and not any(each.damage for each in databases):
         yield _verify_records(home)
+
+
+def _list_part_folders(home: Home) -> Iterator[tuple[str, Place]]:
+    """The folders of parts, of tables and of metrics, each with its study."""
+    tables: Place = LocalPlace(home.root / "parts")
+    of_studies = [(study, tables.join(study)) for study in tables.list_folders()]
+    of_studies += [(study, home.metrics(study)) for study in _list_stored(home, "metrics")]
+    for study, folder in of_studies:
+        yield from ((study, folder.join(name)) for name in folder.list_folders() if OF_PARTS.search(name))
 
 
 def _verify_databases(home: Home) -> Iterator[Verdict]:
@@ -272,7 +304,7 @@ def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | 
             stack.enter_context(home.claim(study))
         except UserError:
             return Verdict(what, None, in_work=True)
-        return Verdict(what, look() if what.exists() else None)
+        return Verdict(what, look() if what.exists() or what.is_remote else None)
 
 
 def _find_damage(look: Callable[[], str | None], what: Place, study: str) -> str | None:
@@ -298,10 +330,10 @@ def tabulate_verdicts(verdicts: Iterable[Verdict]) -> Table:
     return table
 
 
-def _find_store_damage(place: Place, specs: Sequence[ArraySpec], study: str) -> str | None:
+def _find_store_damage(place: Place, study: str) -> str | None:
     """The first damage of a store; None if there is none."""
     try:
-        SequenceStore.open(place, specs).verify()
+        SequenceStore.open(place, TENSORS).verify()
     except UserError as error:
         fresh = " --fresh" if "--fresh" in str(error) else ""
         return f"{error}: attention-geometry run {study}{fresh}"
@@ -322,18 +354,33 @@ def _find_piece_damage(folder: Path) -> str | None:
     return None
 
 
-def _find_part_damage(path: Path, study: str) -> str | None:
-    """The damage of a part of a table; None if there is none."""
+def _find_part_damage(part: Place, study: str) -> str | None:
+    """The damage of a part of a table, or of the inputs beside it; None if there is none."""
+    if part.name == INPUTS:
+        lost = part.parent.has_file(INPUTS) and read_inputs(part.parent) is None
+        return f"{part} has changed since it was written; run: attention-geometry run {study}" if lost else None
     try:
-        for _ in read_part(path):
+        for _ in read_part(part):
             pass
     except UserError as error:
         return f"{error}: attention-geometry run {study}"
     return None
 
 
-def _find_lost_parts(folder: Path, name: str, study: Study) -> str | None:
-    """Which tables of a landed study have no part; None if all have one."""
-    tables = (table for asset in select_assets(study) for table in asset.tables)
-    lost = [table for table in tables if not list_parts(folder, table)]
+def _find_lost_parts(home: Home, name: str, study: Study) -> str | None:
+    """Which tables and layers of a landed study have no part; None if all have one."""
+    folder = home.parts(name)
+    lost = [table for asset in select_assets(study) for table in _list_lost(folder, asset, _is_there)]
+    lost += [f"layer {layer}" for layer in _list_lost_layers(home, name, study)]
     return f"{', '.join(lost)} in {folder} lost; run the study again: attention-geometry run {name}" if lost else None
+
+
+def _list_lost_layers(home: Home, name: str, study: Study) -> list[int]:
+    """The layers whose measured parts are not all there; none if the tensors, which tell of themselves, are damaged."""
+    try:
+        tensors = SequenceStore.open(home.tensors(name), TENSORS)
+        metrics, layers = Metrics.of(home, name, tensors, study.analysis), list_attending_layers(tensors)
+    except UserError:
+        return []
+    parts = {layer: list_parts(locate_parts(metrics.folder, metrics.build_inputs(layer))) for layer in layers}
+    return [layer for layer, of_layer in parts.items() if not of_layer or not all(map(_is_there, of_layer))]

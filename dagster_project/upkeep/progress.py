@@ -2,23 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
-from storage.files.places import Place
-
-if TYPE_CHECKING:
-    from storage.zarr.arrays import ArraySpec
 
 NOT_RUN = "not run"
 
 
 def describe_states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
     """Describe the state of each study in a few words."""
-    return {name: _mark_gpu_need(_describe_state(home, name), study) for name, study in studies.items()}
+    return {name: _mark_gpu_need(_describe_state(home, name, study), study) for name, study in studies.items()}
 
 
 def merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Family]) -> list[dict[str, Any]]:
@@ -49,27 +45,27 @@ def _mark_gpu_need(state: str, study: Study) -> str:
     return f"{state}; needs a GPU" if state == NOT_RUN and study.needs_gpu else state
 
 
-def _describe_state(home: Home, name: str) -> str:
+def _describe_state(home: Home, name: str, study: Study) -> str:
+    from dagster_project.analysis.metrics import Metrics
     from storage.warehouse.connection import locate_database
-    from storage.zarr.arrays import SELECTION, TENSORS
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.layers import list_attending_layers
+    from storage.zarr.sequences import SequenceStore
 
     if locate_database(home.warehouse, name).exists():
         return "reported" if home.report(name).exists() else "landed"
-    if home.metrics(name).exists():
-        return f"measured: {_describe_progress(home.metrics(name), SELECTION)}"
     try:
-        extracted = home.tensors(name).exists()
+        if not home.tensors(name).exists():
+            return NOT_RUN
     except UserError:  # an object store that does not answer
         return "unknown: its tensors cannot be reached; see doctor"
-    return f"extracted: {_describe_progress(home.tensors(name), TENSORS)}" if extracted else NOT_RUN
-
-
-def _describe_progress(path: Place, specs: "Sequence[ArraySpec]") -> str:
-    from storage.zarr.sequences import SequenceStore
-
     try:
-        store = SequenceStore.open(path, specs)
+        store = SequenceStore.open(home.tensors(name), TENSORS)
+        if home.metrics(name).exists():
+            total = len(list_attending_layers(store))
+            missing = len(Metrics.of(home, name, store, study.analysis).find_missing())
+            return f"measured: {total - missing} of {total} layers"
         total = store.sizes["sequence"]
-        return f"{total - len(store.find_missing())} of {total} sequences"
+        return f"extracted: {total - len(store.find_missing())} of {total} sequences"
     except Exception:  # noqa: BLE001 (the other studies are still listed)
-        return "cannot be read; see doctor"
+        return "extracted: cannot be read; see doctor"

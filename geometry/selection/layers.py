@@ -30,6 +30,17 @@ Out = Mapping[str, NDArray[Any]]
 """Arrays of ``SELECTION`` by name."""
 
 
+def make_outputs(sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    """Arrays of one layer by name that ``measure_layer`` fills, each with the fill value of its quantity.
+
+    ``sizes`` are those of all axes but ``layer``.
+    """
+    return {
+        name: np.full([sizes[axis] for axis in quantity.axes if axis != "layer"], quantity.fill, quantity.dtype)
+        for name, quantity in SELECTION.items()
+    }
+
+
 @one_blas_thread
 def measure_layer(
     weights: Iterable[F32],

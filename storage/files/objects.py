@@ -7,12 +7,14 @@ Responses of object stores repeat the caller's key id, so messages quote only th
 text.
 """
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
@@ -31,6 +33,9 @@ except ModuleNotFoundError as missing:
 
 PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 """Prefixes of the environment variables that obstore reads."""
+
+PIECE = 2**18
+"""Bytes of an object that are requested at once, if it is read in smaller pieces."""
 
 MOST_RETRIES = 8
 """How often a failed request is repeated, with waits that double from 0.1 s to 15 s: half a minute in all."""
@@ -122,6 +127,54 @@ def write(url: str, name: str, content: bytes) -> None:
     """Write the object ``name`` below ``url`` atomically."""
     with translate_errors(url):
         obstore.put(_open_client(url), name, content)
+
+
+def upload(file: Path, url: str, name: str) -> None:
+    """Write a file of this machine as the object ``name`` below ``url``, atomically."""
+    with translate_errors(url):
+        obstore.put(_open_client(url), name, file)
+
+
+def list_folders(url: str) -> list[str]:
+    """The names of the prefixes directly below ``url``, ascending."""
+    with translate_errors(url):
+        return sorted(
+            prefix.rstrip("/") for prefix in obstore.list_with_delimiter(_open_client(url))["common_prefixes"]
+        )
+
+
+def open_object(url: str, name: str) -> BinaryIO:
+    """Open the object ``name`` below ``url``, which is requested in pieces of ``PIECE`` bytes or more."""
+    with translate_errors(url):
+        length = obstore.head(_open_client(url), name)["size"]
+    raw = _RawObject(url, name, length)
+    return io.BufferedReader(raw, PIECE)
+
+
+class _RawObject(io.RawIOBase):
+    """An object as a file whose parts are requested as they are read."""
+
+    def __init__(self, url: str, name: str, length: int) -> None:
+        self._url, self._name, self._length, self._position = url, name, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._length - self._position)
+        if size > 0:
+            with translate_errors(self._url):
+                part = obstore.get_range(_open_client(self._url), self._name, start=self._position, length=size)
+            buffer[:size] = bytes(part)
+            self._position += size
+        return max(size, 0)
 
 
 def publish(folder: Path, url: str) -> None:

@@ -1,32 +1,35 @@
-"""Parts: the rows of one table of a study between the asset that computes them and the landing, as Parquet.
+"""Parts: the rows of tables of a study between what computes them and the landing, as Parquet.
 
-The part of a table is ``TABLE-DIGEST/TABLE.parquet``, where DIGEST is that of its inputs: settings, versions, the
-provenance of the stores. So a listing says whether a table is current. The inputs lie beside it as JSON, with the
-SHA-256 of the part: one that has changed, or lies in the place of another, is noticed.
+What one step computes lies in the folder ``STEP-DIGEST``, a file for each table, where DIGEST is that of its inputs:
+settings, versions, the provenance of the tensors. So a listing says whether it is current. The inputs lie beside the
+parts as JSON, which is written last; without it nothing is there. It has a digest of the end of each part: a part that
+has changed, or lies in the place of another, is noticed, and the rows before are noticed by checksums of their pages.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from storage.errors import UserError
-from storage.files.staging import delete, remove_leftovers, stage_file
-from storage.files.user_paths import hash_regular_file
+from storage.files.places import OF_PARTS, Place
 
-_ROW_GROUP = 2**15
+ROW_GROUP = 2**15
 """Rows from which on batches are written, as one group: small groups take twice as long to write and to read."""
 
-_HEXADECIMAL = "[0-9a-f]" * 12
-"""Pattern of a digest of inputs."""
+_END = 2**20
+"""Bytes at the end of a part, or its footer if that is longer, of which the digest is kept: all of a small part."""
 
 INPUTS = "inputs.json"
-"""The file beside a part that says what it was made from, and the libraries that computed it."""
+"""The file beside the parts of a step that says what they were made from, and the libraries that computed them."""
+
+STEP = "step"
+"""The field of the inputs that names the step."""
 
 
 def compute_digest(inputs: Mapping[str, Any]) -> str:
@@ -34,24 +37,35 @@ def compute_digest(inputs: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def locate_part(folder: Path, table: str, inputs: Mapping[str, Any]) -> Path:
+def locate_parts(folder: Place, inputs: Mapping[str, Any]) -> Place:
+    """The folder of the parts made from these inputs, in that of a study's parts."""
+    return folder.join(f"{inputs[STEP]}-{compute_digest(inputs)}")
+
+
+def locate_part(folder: Place, table: str, inputs: Mapping[str, Any]) -> Place:
     """The part of a table made from these inputs, in the folder of a study's parts."""
-    return folder / f"{table}-{compute_digest(inputs)}" / f"{table}.parquet"
+    return locate_parts(folder, inputs).join(f"{table}.parquet")
 
 
-def list_parts(folder: Path, table: str) -> list[Path]:
-    """The stored parts of a table, whatever they were made from."""
-    return sorted(folder.glob(f"{table}-{_HEXADECIMAL}/{table}.parquet"))
+def list_made(folder: Place, step: str) -> list[Place]:
+    """The folders of a step's parts, whatever they were made from."""
+    return [folder.join(name) for name in folder.list_folders() if OF_PARTS.sub("", name) == step != name]
+
+
+def list_parts(folder: Place) -> list[Place]:
+    """The parts in the folder of a step, as its inputs name them; none if these are lost or have changed."""
+    made = read_inputs(folder)
+    return [folder.join(f"{table}.parquet") for table in made["ends"]] if made else []
 
 
 def write_parts(
-    folder: Path,
+    folder: Place,
     tables: Iterable[str],
     rows: Iterable[tuple[str, pa.RecordBatch]],
     inputs: Mapping[str, Any],
     libraries: Mapping[str, str],
-) -> dict[str, Path]:
-    """Write the parts of several tables from one stream of rows, each atomically, once the whole stream has been read.
+) -> Place:
+    """Write the parts of a step from one stream of rows, each atomically, once the whole stream has been read.
 
     Parameters
     ----------
@@ -62,61 +76,66 @@ def write_parts(
     rows
         The name of a table with each batch of its rows; batches of one table have one schema.
     inputs
-        What the rows were made from, as JSON.
+        What the rows were made from, as JSON, with the name of the step as ``step``.
     libraries
         Versions of the libraries that computed them, which are no inputs: what another version computed is as valid.
 
     Returns
     -------
-    dict
-        The part of each table; parts that were made from other inputs are removed.
+    Place
+        The folder of the step's parts.
 
     Raises
     ------
     KeyError
         If ``rows`` contains a table that is not among ``tables``.
     """
-    paths = {table: locate_part(folder, table, inputs) for table in tables}
+    made = locate_parts(folder, inputs)
     with ExitStack() as stack:
-        for path in paths.values():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for place in (folder, path, path.parent / INPUTS):
-                remove_leftovers(place)
-        partial = {table: stack.enter_context(stage_file(path)) for table, path in paths.items()}
-        _write_rows(partial, rows)
-        for table, path in paths.items():
-            made = {
-                "table": table,
-                "inputs": inputs,
-                "libraries": libraries,
-                "sha256": hash_regular_file(partial[table]),
-            }
-            text = json.dumps({**made, "digest": compute_digest(made)}, indent=1, sort_keys=True)
-            stack.enter_context(stage_file(path.parent / INPUTS)).write_text(text, encoding="utf-8")
-    for table, path in paths.items():
-        for other in set(folder.glob(f"{table}-{_HEXADECIMAL}")) - {path.parent}:
-            delete(other)
-    return paths
+        partial = {table: stack.enter_context(made.stage(f"{table}.parquet")) for table in tables}
+        _write_rows(partial, rows, f"{made.name}/")
+        ends = {}
+        for table, path in partial.items():
+            with path.open("rb") as file:
+                ends[table] = _hash_end(file)
+    document = {"inputs": inputs, "libraries": libraries, "ends": ends}
+    text = json.dumps({**document, "digest": compute_digest(document)}, indent=1, sort_keys=True)
+    made.write(INPUTS, text.encode())
+    return made
 
 
-def _write_rows(files: Mapping[str, Path], rows: Iterable[tuple[str, pa.RecordBatch]]) -> None:
-    """Write the rows of each table to its file."""
+def remove_others(folder: Place, inputs: Mapping[str, Any]) -> None:
+    """Remove the parts of this step that were made from other inputs, and what killed processes left."""
+    current = locate_parts(folder, inputs)
+    for other in list_made(folder, inputs[STEP]):
+        if other != current:
+            other.remove()
+    current.remove_leftovers()
+
+
+def _write_rows(files: Mapping[str, Path], rows: Iterable[tuple[str, pa.RecordBatch]], place: str) -> None:
+    """Write the rows of each table to its file, which records its place."""
     with ExitStack() as stack:
         writers: dict[str, parquet.ParquetWriter] = {}
+
+        def create(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
+            here = schema.with_metadata({"place": f"{place}{table}"})
+            return stack.enter_context(_create_writer(files[table], here))
+
         for table, group in _group_rows(rows):
             if table not in writers:
-                writers[table] = stack.enter_context(_create_writer(files[table], group.schema))
-            writers[table].write_table(group)
+                writers[table] = create(table, group.schema)
+            writers[table].write_table(group.replace_schema_metadata(writers[table].schema.metadata))
         for table in files.keys() - writers.keys():
-            stack.enter_context(_create_writer(files[table], pa.schema([])))
+            create(table, pa.schema([]))
 
 
 def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.Table]]:
-    """The same rows, those of each table in the same order, at least ``_ROW_GROUP`` of it together but for the last."""
+    """The same rows, those of each table in the same order, at least ``ROW_GROUP`` of it together but for the last."""
     held: dict[str, list[pa.RecordBatch]] = {}
     for table, batch in rows:
         held.setdefault(table, []).append(batch)
-        if sum(map(len, held[table])) >= _ROW_GROUP:
+        if sum(map(len, held[table])) >= ROW_GROUP:
             yield table, pa.Table.from_batches(held.pop(table))
     yield from ((table, pa.Table.from_batches(batches)) for table, batches in held.items())
 
@@ -124,9 +143,8 @@ def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[st
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
     """A new file. Only texts get a dictionary: numbers LZ4 makes nearly as small by itself, in two thirds of the time.
 
-    Nothing reads statistics of columns, and checksums of pages would repeat the digest of the file.
-
-    With the bytes of floats side by side, LZ4 makes them smaller than Zstandard does as they are, in half the time.
+    Nothing reads statistics of columns. With the bytes of floats side by side, LZ4 makes them smaller than Zstandard
+    does as they are, in half the time.
     """
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     return parquet.ParquetWriter(
@@ -136,59 +154,87 @@ def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
         use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
         use_byte_stream_split=floats,
         write_statistics=False,
+        write_page_checksum=True,
     )
 
 
-def _check_part(path: Path) -> None:
-    """Raise OSError or ValueError if a part is lost, has changed, or was written for another table or other inputs."""
-    digest, made = hash_regular_file(path), read_inputs(path)
-    if made is None:
-        msg = f"its {INPUTS} is lost or has changed"
-        raise ValueError(msg)
-    if digest != made["sha256"]:
-        msg = "it is not the file that was written here"
-        raise ValueError(msg)
+def _hash_end(file: BinaryIO) -> str:
+    """Digest of the length of a part and of its end."""
+    length = file.seek(0, 2)
+    file.seek(max(0, length - 8))
+    footer = int.from_bytes(file.read(4), "little") + 8
+    file.seek(max(0, length - max(_END, footer)))
+    return hashlib.sha256(b"%d\n" % length + file.read()).hexdigest()
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a part is there, and is what was written."""
+@contextmanager
+def open_part(part: Place, metadata: parquet.FileMetaData | None = None) -> Iterator[parquet.ParquetFile]:
+    """Open a part to read its rows with their checksums; with ``metadata`` of an earlier time nothing else is checked.
+
+    Raises
+    ------
+    OSError, ValueError, ArrowException
+        If it is lost, has changed, or was written for another table or other inputs.
+    """
+    with part.parent.open(part.name) as file:
+        if metadata is None:
+            if (made := read_inputs(part.parent)) is None:
+                msg = f"its {INPUTS} is lost or has changed"
+                raise ValueError(msg)
+            if _hash_end(file) != made["ends"].get(part.name.removesuffix(".parquet")):
+                msg = "it is not the file that was written here"
+                raise ValueError(msg)
+        yield parquet.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
+
+
+def is_whole(part: Place) -> bool:
+    """Whether a part is there, and its end is what was written."""
     try:
-        _check_part(path)
-    except (OSError, ValueError):
+        with open_part(part):
+            return True
+    except (OSError, ValueError, pa.ArrowException):
         return False
-    return True
 
 
-def read_inputs(path: Path) -> dict[str, Any] | None:
-    """The ``inputs`` and ``libraries`` of a part; None if they are lost, or are not those its folder is named for."""
+def read_inputs(folder: Place) -> dict[str, Any] | None:
+    """The ``inputs``, ``libraries`` and ends of the parts in a folder; None if they are lost, or another folder's."""
     try:
-        made = json.loads((path.parent / INPUTS).read_text(encoding="utf-8"))
+        made: dict[str, Any] = json.loads(folder.read(INPUTS))
         whole = made.pop("digest") == compute_digest(made)
-        here = path.parent.name == f"{made['table']}-{compute_digest(made['inputs'])}"
+        here = folder.name == f"{made['inputs'][STEP]}-{compute_digest(made['inputs'])}"
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
     return made if whole and here else None
 
 
-def count_rows(path: Path) -> int:
+def count_rows(part: Place) -> int:
     """The number of rows of a part that exists."""
-    return int(parquet.read_metadata(path).num_rows)
+    with open_part(part) as file:
+        return int(file.metadata.num_rows)
 
 
-def read_part(path: Path) -> Iterator[pa.RecordBatch]:
+def read_part(part: Place, damaged: type[UserError] = UserError) -> Iterator[pa.RecordBatch]:
     """The rows of a part, batch by batch; none for a table without rows.
 
     Raises
     ------
     UserError
-        If the file is missing, damaged, or another part.
+        ``damaged``, if the file is missing, damaged, or another part.
     """
     try:
-        _check_part(path)
-        with parquet.ParquetFile(path) as file:
+        with open_part(part) as file:
+            left = file.metadata.num_rows
             for batch in file.iter_batches():
+                left -= len(batch)
                 yield batch.replace_schema_metadata()
+            if left:  # of a damaged header of a page, which has no checksum
+                msg = f"{left} of its rows are lost"
+                raise ValueError(msg)  # noqa: TRY301 (one way out)
     except (OSError, ValueError, pa.ArrowException) as error:
-        why = " ".join(str(error).split())
-        msg = f"The table {path} cannot be read ({why}); delete it and run the study again"
-        raise UserError(msg) from error
+        raise explain_damage(part, error, damaged) from error
+
+
+def explain_damage(part: Place, error: Exception, damaged: type[UserError]) -> UserError:
+    """The error of a part that cannot be read."""
+    why = " ".join(str(error).split())
+    return damaged(f"The table {part} cannot be read ({why}); delete its folder and run the study again")

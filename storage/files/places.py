@@ -3,18 +3,22 @@
 Both kinds implement ``Place``, so stores work the same way in either.
 """
 
+import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, Self
+from typing import Any, BinaryIO, Protocol, Self
 from urllib.parse import urlsplit
 
 from storage.errors import UserError
 from storage.files import staging
-from storage.files.user_paths import resolve_path
+from storage.files.user_paths import open_regular_file, resolve_path
+
+OF_PARTS = re.compile(r"-[0-9a-f]{12}$")
+"""The digest at the end of the name of a folder of parts (``storage.files.parts``)."""
 
 SCHEMES = ("s3", "gs", "az")
 """Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
@@ -56,6 +60,15 @@ class Place(Protocol):
     def write(self, name: str, content: bytes) -> None:
         """Write a small file next to the arrays of the store atomically; missing folders are created."""
 
+    def open(self, name: str) -> BinaryIO:
+        """Open the file ``name`` to read parts of it; ``FileNotFoundError`` if it is missing."""
+
+    def stage(self, name: str) -> AbstractContextManager[Path]:
+        """Yield a path for a large file, which becomes the file ``name`` atomically after the context."""
+
+    def list_folders(self) -> list[str]:
+        """The names of the folders directly below, ascending, without unfinished ones."""
+
     def refuse_link(self) -> None:
         """Raise ``UserError`` if the place is a link to a folder: links are read and written, but never replaced."""
 
@@ -88,9 +101,6 @@ class Place(Protocol):
 
     def open_zarr(self) -> Any:
         """The path or Zarr store by which Zarr opens it."""
-
-    def list_stores(self) -> list[str] | None:
-        """The names of the Zarr stores directly below, without their suffix; None if listing is expensive."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +149,26 @@ class LocalPlace:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a temporary file in the same folder and rename it."""
+        with self.stage(name) as partial:
+            partial.write_bytes(content)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a regular file: a pipe would be waited for."""
+        with open_regular_file(self.path / name):
+            return (self.path / name).open("rb")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Path]:
+        """Write a temporary file in the same folder and rename it; see ``Place.stage``."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with staging.stage_file(file) as partial:
-            partial.write_bytes(content)
+            yield partial
+
+    def list_folders(self) -> list[str]:
+        """The names of the folders directly below."""
+        folders = (path.name for path in self.path.glob("*/"))
+        return sorted(name for name in folders if not staging.UNFINISHED.search(name))
 
     def refuse_link(self) -> None:
         """Refuse a folder that is a link; see ``Place.refuse_link``."""
@@ -212,10 +238,6 @@ class LocalPlace:
         """The path."""
         return self.path
 
-    def list_stores(self) -> list[str]:
-        """The names of the Zarr stores directly below."""
-        return sorted(path.stem for path in self.path.glob("*.zarr"))
-
     def _find_nearest_folder(self) -> Path:
         """The nearest existing folder: this one, or one above it."""
         absolute = self.path.absolute()
@@ -248,10 +270,10 @@ class RemotePlace:
         return RemotePlace("/".join((self.url, *parts)))
 
     def exists(self) -> bool:
-        """Whether the document of the group exists; it is written last."""
+        """Whether the document of the group exists, which is written last, or there are folders of parts."""
         from storage.files import objects
 
-        return objects.exists(self.url, "zarr.json")
+        return objects.exists(self.url, "zarr.json") or any(map(OF_PARTS.search, self.list_folders()))
 
     def has_file(self, name: str) -> bool:
         """Whether the object ``name`` exists and is not empty."""
@@ -273,6 +295,27 @@ class RemotePlace:
         from storage.files import objects
 
         objects.write(self.url, name, content)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open the object ``name``, which is requested in pieces."""
+        from storage.files import objects
+
+        return objects.open_object(self.url, name)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Path]:
+        """Upload a temporary file; see ``Place.stage``."""
+        from storage.files import objects
+
+        with TemporaryDirectory() as folder:
+            yield (partial := Path(folder) / name)
+            objects.upload(partial, self.url, name)
+
+    def list_folders(self) -> list[str]:
+        """The prefixes directly below."""
+        from storage.files import objects
+
+        return objects.list_folders(self.url)
 
     def create(self, build: Callable[[Path], None]) -> None:
         """Build a group in a temporary folder and upload its documents; see ``Place.create``."""
@@ -319,9 +362,6 @@ class RemotePlace:
         from storage.files import objects
 
         return objects.open_zarr(self.url)
-
-    def list_stores(self) -> None:
-        """Return None, because listing a prefix may take long."""
 
 
 def parse_place(text: str) -> LocalPlace | RemotePlace:

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import duckdb
 
 import sql
+from storage.files.places import Place
 from storage.warehouse.relations import quote_literal
 
 
-def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
+def read_finding(asset: str, tables: Mapping[str, Place]) -> str | None:
     """Summarise the tables of an asset in a sentence; None if ``sql/findings`` has no statement for them.
 
     Parameters

@@ -1,7 +1,6 @@
-"""The rows of every warehouse table, streamed from the stores as Arrow record batches.
+"""The rows of warehouse tables as Arrow record batches, of what is measured, of the study and of its text.
 
-One function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
-that, not by the study.
+Each batch of what is measured is one query of one layer of one sequence.
 """
 
 import json
@@ -13,28 +12,50 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import sql
+from geometry import quantities
 from geometry.grids import list_half_octaves
-from geometry.quantities import RATES, ROLES, TOP_KEYS
+from geometry.quantities import RATES, ROLES, SELECTION, TOP_KEYS, Axes
 from sql.columns import CONCENTRATION, OF_ATTENTION, OF_QUERIES
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import compute_landing_version
-from storage.zarr.arrays import READ_SEQUENCES, SELECTION, LayerSize
-from storage.zarr.layers import Arrays, find_present_heads, list_attending_layers, read_layer
+from storage.zarr.arrays import READ_SEQUENCES, LayerSize
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
-BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
-"""The arrays of the metrics store that become columns of ``selection_counts``."""
 
-BY_KAPPA = tuple(spec.name for spec in SELECTION if "kappa" in spec.dims)
-"""The arrays of the metrics store that become columns of ``upper_bounds``."""
+def _list_names(axes: Axes) -> tuple[str, ...]:
+    """The measured quantities with these axes."""
+    return tuple(name for name, quantity in SELECTION.items() if quantity.axes == axes)
+
+
+BY_N, BY_KAPPA = (_list_names(axes) for axes in (quantities.BY_N, quantities.BY_KAPPA))
+"""The quantities that are columns of ``selection_counts``, and of ``upper_bounds``."""
 
 BY_HEAD = tuple(quantity.name for quantity in OF_ATTENTION)
-"""The arrays of the metrics store that become columns of ``attention_rows``."""
+"""The quantities that are columns of ``attention_rows``."""
 
 SPREAD = tuple(quantity.name for quantity in CONCENTRATION)
-"""The arrays of the metrics store that become columns of ``concentration`` unchanged."""
+"""The quantities that are columns of ``concentration`` unchanged."""
+
+VALUE_SCALES = {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}
+"""The columns of ``value_scales``, each with its quantity."""
+
+OF_SEQUENCE, BY_KEY = (_list_names(axes) for axes in (quantities.OF_SEQUENCE, quantities.BY_KEY))
+"""The quantities that are columns of ``sink_similarity``, and of ``KEYS``."""
+
+KEYS, SEEN_KEYS = "keys", "seen_keys"
+"""The measured tables of keys, of a sequence and of a query."""
+
+LANDED = ("selection_counts", "upper_bounds", "attention_rows", "concentration", "value_scales", "sink_similarity")
+"""The measured tables that land."""
+
+UNLANDED = (SEEN_KEYS, KEYS)
+"""Those that do not."""
+
+MEASURED = (*LANDED, *UNLANDED)
+"""The tables of what is measured of a layer, each ordered by sequence, query, κ, head and N or key."""
 
 TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "top_contributor_role")}
 """The arrays of the columns ``…_position`` and ``…_role`` of ``concentration``: key and role."""
@@ -42,29 +63,33 @@ TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "
 
 def build_provenance(
     tensors: "SequenceStore",
-    metrics: "SequenceStore",
+    metrics: Mapping[str, Any],
     summaries: Mapping[str, Any],
     twin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
-    The provenance of the tensor store, extended by ``metrics`` (provenance of the metrics store), ``summaries`` (what
-    is known of each later step), ``twin`` (name of its twin, and a digest of what its tables were made from) and
+    The provenance of the tensor store, extended by ``metrics`` (what they were made with), ``summaries`` (what is
+    known of each later step), ``twin`` (name of its twin, and a digest of what its tables were made from) and
     ``landing`` (version of the landing itself).
     """
-    own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": compute_landing_version()}
+    landed = {
+        "metrics": dict(metrics),
+        "summaries": dict(summaries),
+        "twin": twin,
+        "landing": compute_landing_version(),
+    }
     return tensors.provenance | landed
 
 
 def build_study_rows(
     tensors: "SequenceStore",
-    metrics: "SequenceStore",
+    metrics: Mapping[str, Any],
     summaries: Mapping[str, Any] | None = None,
     twin: Mapping[str, Any] | None = None,
     corpus_name: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``build_provenance``.
+    """The row of ``studies``; ``metrics``, ``summaries`` and ``twin`` are as for ``build_provenance``.
 
     ``corpus_name`` is what a built-in corpus is; None for any other.
     """
@@ -136,91 +161,84 @@ def build_token_rows(tokens: NDArray[np.int32], texts: Iterable[Sequence[str]]) 
         )
 
 
-def build_selection_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there, layer, head, n = _index_selections(metrics)
-    for at, constant in _iterate_queries(metrics, queries):
-        n_keys = _read_n_keys(metrics, at)[layer]
-        real = there & (n < n_keys)
-        columns = {name: metrics.read(name, at) for name in BY_N}
-        where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
-        rows = {name: column[real] for name, column in (where | columns).items()}
-        yield build_batch(fill_columns(rows["n"].size, **constant) | rows)
+def build_measured_rows(
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    sequence: int,
+    layer: int,
+    queries: Sequence[int],
+    kappas: Sequence[float],
+    scale: str,
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of ``MEASURED`` of one layer of one sequence, for each query a batch of every table.
 
-
-def count_selection_rows(metrics: "SequenceStore") -> int:
-    """How many rows ``build_selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
-    n_keys, heads = metrics.read("n_keys", slice(None)), [size.heads for size in metrics.layers]
-    return int(((n_keys - 1).clip(min=0) * np.array(heads, np.int64)).sum())
-
-
-def build_upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``upper_bounds``, one batch per sequence, query and κ; ``queries`` are positions of the queries.
-
-    κ and the scale are those of the store's provenance.
+    Parameters
+    ----------
+    arrays
+        What ``geometry.selection.layers.measure_layer`` has filled, by name.
+    sequence, layer, queries
+        Number of the sequence and of the layer, and the positions of the queries.
+    kappas, scale
+        What the upper bounds were computed with.
     """
-    analysis = metrics.provenance["analysis"]
-    there, layer, head, n = _index_selections(metrics)
-    for at, constant in _iterate_queries(metrics, queries):
-        real = there & (n < _read_n_keys(metrics, at)[layer])
-        where = {"layer": layer[real], "head": head[real], "n": n[real]}
-        where |= fill_columns(where["n"].size, **constant)
-        bounds = {name: metrics.read(name, at) for name in BY_KAPPA}  # (layer, head, kappa, n)
-        for index, kappa in enumerate(analysis["kappas"]):
-            columns = {name: bound[:, :, index][real] for name, bound in bounds.items()}
-            kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
-            yield build_batch(where | kappas | columns, scale=analysis["scale"])
+    for index, query in enumerate(queries):
+        of_query = {name: array[index] for name, array in arrays.items() if SELECTION[name].axes[0] == "query"}
+        place = {"sequence": sequence, "query": query, "layer": layer}
+        if (n_keys := int(of_query["n_keys"])) > 1:
+            yield "selection_counts", _build_selection_rows(of_query, n_keys, place)
+            yield "upper_bounds", _build_upper_bound_rows(of_query, n_keys, place, kappas, scale)
+        yield "attention_rows", _build_attention_rows(of_query, n_keys, place)
+        yield "concentration", _build_concentration_rows(of_query, n_keys, place)
+        columns = {column: of_query[name] for column, name in VALUE_SCALES.items()}
+        yield "value_scales", build_batch(index_columns(columns["rho_0"].shape, "kv_head", **place) | columns)
+        cosines = of_query["cos_last_of_keys"][:, query + 1 - n_keys : query + 1]
+        yield SEEN_KEYS, build_batch({"cos_last_of_keys": cosines.ravel()})
+    place = {"sequence": sequence, "layer": layer}
+    similarity = {name: arrays[name] for name in OF_SEQUENCE}
+    yield "sink_similarity", build_batch(index_columns(similarity["rho_0"].shape, "kv_head", **place) | similarity)
+    yield KEYS, build_batch({name: arrays[name].ravel() for name in BY_KEY})
 
 
-def build_attention_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there = find_present_heads(metrics, "head")
-    layer, head = _locate_heads(there)
-    for at, constant in _iterate_queries(metrics, queries):
-        n_keys = _read_n_keys(metrics, at)[layer]
-        columns = {name: metrics.read(name, at)[there] for name in BY_HEAD}
-        where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
-        yield build_batch(fill_columns(layer.size, **constant) | where | columns)
+def _build_selection_rows(arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int]) -> pa.RecordBatch:
+    """The rows of ``selection_counts`` of one query of a layer."""
+    columns = {name: arrays[name][:, : n_keys - 1] for name in BY_N}
+    where = index_columns(columns["k_in"].shape, "head", "n", **place, n_keys=n_keys)
+    where["n"] += 1
+    return build_batch(where | {name: column.ravel() for name, column in columns.items()})
 
 
-def build_concentration_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``concentration``, one batch per sequence and query; ``queries`` are positions of the queries.
+def _build_upper_bound_rows(
+    arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int], kappas: Sequence[float], scale: str
+) -> pa.RecordBatch:
+    """The rows of ``upper_bounds`` of one query of a layer, κ by κ."""
+    columns = {name: arrays[name][:, :, : n_keys - 1].swapaxes(0, 1) for name in BY_KAPPA}
+    where = index_columns(columns[BY_KAPPA[0]].shape, "kappa", "head", "n", **place)
+    where["n"] += 1
+    where["kappa"] = np.asarray(kappas, np.float64)[where["kappa"]]
+    return build_batch(where | {name: column.ravel() for name, column in columns.items()}, scale=scale)
 
-    The store counts top keys from the first that the query attends to, the table from the start of the sequence.
+
+def _build_attention_rows(arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int]) -> pa.RecordBatch:
+    """The rows of ``attention_rows`` of one query of a layer."""
+    where = index_columns(arrays[BY_HEAD[0]].shape, "head", **place, n_keys=n_keys)
+    seen = np.full(where["head"].size, n_keys == place["query"] + 1)
+    return build_batch(where | {"sink_attended": seen} | {name: arrays[name] for name in BY_HEAD})
+
+
+def _build_concentration_rows(
+    arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int]
+) -> pa.RecordBatch:
+    """The rows of ``concentration`` of one query of a layer.
+
+    Arrays count top keys from the first that the query attends to, the table from the start of the sequence.
     """
-    there = find_present_heads(metrics, "head")
-    layer, head = _locate_heads(there)
-    for at, constant in _iterate_queries(metrics, queries):
-        n_keys = _read_n_keys(metrics, at)[layer]
-        columns = {name: _mask_missing(metrics.read(name, at)[there]) for name in SPREAD}
-        for top, (key, role) in TOPS.items():
-            index, code = (metrics.read(name, at)[there] for name in (key, role))
-            position = _mask_missing(np.where(index < 0, index, index + constant["query"] + 1 - n_keys))
-            codes = pa.array(code.astype(np.int8), mask=code < 0)
-            columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
-        where = {"layer": layer, "head": head, "n_keys": n_keys}
-        yield build_batch(fill_columns(layer.size, **constant) | where | columns)
-
-
-def build_value_scale_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there = find_present_heads(metrics, "kv_head")
-    layer, kv_head = _locate_heads(there)
-    for at, constant in _iterate_queries(metrics, queries):
-        columns = {
-            column: metrics.read(name, at)[there]
-            for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
-        }
-        yield build_batch(fill_columns(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
-
-
-def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
-    """The rows of ``sink_similarity``, one batch per sequence."""
-    there = find_present_heads(metrics, "kv_head")
-    layer, kv_head = _locate_heads(there)
-    for sequence in range(metrics.sizes["sequence"]):
-        columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
-        yield build_batch(fill_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
+    columns = {name: _mask_missing(arrays[name]) for name in SPREAD}
+    for top, (key, role) in TOPS.items():
+        index, code = arrays[key], arrays[role]
+        position = _mask_missing(np.where(index < 0, index, index + place["query"] + 1 - n_keys))
+        codes = pa.array(code.astype(np.int8), mask=code < 0)
+        columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
+    return build_batch(index_columns(arrays["top_key"].shape, "head", **place, n_keys=n_keys) | columns)
 
 
 def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
@@ -305,30 +323,6 @@ def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.int32]:
     return bits
 
 
-def _locate_heads(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
-    """Layer and head of every existing head, flat; ``there`` is bool (layer, head)."""
-    return tuple(index.astype(np.int16) for index in np.nonzero(there))
-
-
-def _index_selections(metrics: Arrays) -> tuple[NDArray[Any], ...]:
-    """Whether the head exists, layer, head and N of each element of an array (layer, head, n) of one sequence."""
-    there = find_present_heads(metrics, "head")
-    layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
-    return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
-
-
-def _iterate_queries(metrics: Arrays, queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
-    """Every query of every sequence: its index in the arrays, and its columns of one value."""
-    for sequence in range(metrics.sizes["sequence"]):
-        for index, query in enumerate(queries):
-            yield (sequence, index), {"sequence": sequence, "query": query}
-
-
-def _read_n_keys(metrics: Arrays, at: tuple[int, int]) -> NDArray[np.int32]:
-    """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
-    return np.asarray(metrics.read("n_keys", at), np.int32)
-
-
 def _mask_missing(column: NDArray[Any]) -> pa.Array:
     """A column of the store, NULL where it is missing: NaN, or below 0 in a column of whole numbers."""
     whole = np.issubdtype(column.dtype, np.integer)
@@ -342,6 +336,13 @@ TYPES = dict.fromkeys(("layer", "head", "kv_head"), np.int16)
 def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[Any]]:
     """Columns that have one value in all rows, in the type of their names."""
     return {name: np.full(rows, value, TYPES.get(name, np.int32)) for name, value in constants.items()}
+
+
+def index_columns(shape: tuple[int, ...], *axes: str, **constants: int) -> dict[str, NDArray[Any]]:
+    """The columns that identify the elements of an array, flat: indices along its axes, and columns of one value."""
+    indices = np.indices(shape, np.int32).reshape(len(shape), -1)
+    places = {name: index.astype(TYPES.get(name, np.int32)) for name, index in zip(axes, indices, strict=True)}
+    return fill_columns(indices.shape[1], **constants) | places
 
 
 def build_batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:

@@ -1,7 +1,6 @@
 """Declarations of every stored array: name, axes, type, chunk, unit and meaning.
 
-Creation, validation and the documentation of stores all read these declarations. Those of the metrics follow from
-``geometry.quantities``.
+Creation, validation and the documentation of stores all read these declarations.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +18,6 @@ FORMAT_VERSION = 3
 
 CHUNK_BYTES = 32 * 2**20
 """No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
-
-METRIC_CHUNK_BYTES = 2**19
-"""The same for the metrics, of which some layers are read at a time, from all sequences."""
 
 AXES_OF_KEYS: Mapping[str, Callable[[int], int]] = {
     "pattern": lambda _: len(quantities.PATTERNS),
@@ -42,7 +38,7 @@ Compression = Literal["none", "blosclz", "zstd"]
 
 Weights, and value states in float32, hardly compress and stay as they are. In value states of a model that computes in
 half precision, half of the bytes are zero once they are widened: blosclz in large blocks finds those at nearly the
-speed of memory. Metrics are written while they are computed, which takes longer: there zstd makes the fewest bytes.
+speed of memory. The other arrays are small.
 """
 
 
@@ -73,9 +69,7 @@ class ArraySpec:
     unit: str
     meaning: str
     whole: tuple[str, ...] = ()
-    """Axes that one chunk spans completely (as far as ``most`` allows); along the others it has length 1."""
-    most: int = CHUNK_BYTES
-    """Most bytes of a chunk, as ``CHUNK_BYTES``."""
+    """Axes that one chunk spans completely, as far as ``CHUNK_BYTES`` allows; along the others it has length 1."""
     fill: float = float("nan")
     """Value of an element that was never written."""
     narrower: str | None = None
@@ -96,12 +90,12 @@ class ArraySpec:
         return tuple(AXES_OF_KEYS[dim](sizes["key"]) if dim in AXES_OF_KEYS else sizes[dim] for dim in self.dims)
 
     def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Sizes of one chunk: one file, the unit of reading, writing and memory, of at most ``most`` bytes."""
+        """Sizes of one chunk: one file, the unit of reading, writing and memory, of at most ``CHUNK_BYTES``."""
         shape = self.shape(sizes)
         lengths = [size if dim in self.whole else 1 for dim, size in zip(self.dims, shape, strict=True)]
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
-            while prod(lengths) * itemsize > self.most and lengths[axis] > 1:
+            while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
                 lengths[axis] = _find_divisor(lengths[axis], shape[axis])
         return tuple(lengths)
 
@@ -301,38 +295,3 @@ def build_tensor_specs(
         for spec in TENSORS
         if requested.get(spec.name, True)
     )
-
-
-_WHOLE = {
-    quantities.BY_N: ("layer", "head", "n"),
-    quantities.BY_KAPPA: ("layer", "head", "kappa", "n"),
-    quantities.BY_HEAD: ("query", "layer", "head"),
-    quantities.BY_KV_HEAD: ("query", "layer", "kv_head"),
-    quantities.BY_LAYER: ("query", "layer"),
-    quantities.BY_SEEN_KEY: ("layer", "kv_head", "key"),
-    quantities.BY_KEY: ("layer", "kv_head", "key"),
-    quantities.OF_SEQUENCE: ("layer", "kv_head"),
-}
-"""The axes that one chunk of a quantity spans completely, by all its axes."""
-
-
-def _make_quantity_spec(quantity: quantities.Quantity) -> ArraySpec:
-    """The array that stores a declared quantity."""
-    return ArraySpec(
-        quantity.name,
-        ("sequence", *quantity.axes),
-        quantity.dtype,
-        quantity.unit,
-        quantity.describe("NaN"),
-        whole=_WHOLE[quantity.axes],
-        most=METRIC_CHUNK_BYTES,
-        fill=quantity.fill,
-    )
-
-
-SELECTION: tuple[ArraySpec, ...] = (*map(_make_quantity_spec, quantities.SELECTION.values()), _make_ledger_spec())
-"""What a metrics store contains: one group per study, one array for each of ``geometry.quantities.SELECTION``.
-
-Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that
-the upper bounds were computed with.
-"""

@@ -88,21 +88,16 @@ def index_part(size: "LayerSize", dims: Sequence[str], **where: int | slice) -> 
 
 
 def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
-    """Read the part of an array that belongs to one layer: as ``read_layers``, without the axis ``layer``."""
-    return _read_part(store, name, store.layers[layer], layer=layer, **where)
-
-
-def read_layers(store: "SequenceStore", name: str, layers: slice, **where: int | slice) -> NDArray[Any]:
-    """Read the part of an array that belongs to layers of one size: their own heads and, of value states, ``head_dim``.
+    """Read the part of an array that belongs to one layer: its own heads and, of value states, ``head_dim``.
 
     Parameters
     ----------
     store
-        A store of tensors or of metrics.
+        A store of tensors.
     name
         The array, which has an axis ``layer``.
-    layers
-        Numbers of the layers, a part of one of ``list_runs``.
+    layer
+        Number of the layer.
     where
         Index or slice along other axes, by name; axes not named are read completely, axes that the array
         lacks are ignored.
@@ -112,43 +107,10 @@ def read_layers(store: "SequenceStore", name: str, layers: slice, **where: int |
     ndarray
         As the store reads it, without the axes given an index.
     """
-    return _read_part(store, name, store.layers[layers.start], layer=layers, **where)
+    return store.read(name, index_part(store.layers[layer], store.specs[name].dims, layer=layer, **where))
 
 
-def _read_part(store: "SequenceStore", name: str, size: "LayerSize", **where: int | slice) -> NDArray[Any]:
-    return store.read(name, index_part(size, store.specs[name].dims, **where))
-
-
-def list_runs(store: "SequenceStore", values: NDArray[Any] | None = None) -> list[slice]:
-    """Runs of consecutive layers of one size and, if given, of one value, (layer,), in order."""
-    kinds = [(size, None if values is None else values[layer]) for layer, size in enumerate(store.layers)]
-    starts = [layer for layer, kind in enumerate(kinds) if layer == 0 or kind != kinds[layer - 1]]
-    return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(kinds)], strict=True)]
-
-
-def split_run(run: slice, sequences: int, bytes_of_one: int, most: int) -> list[tuple[slice, slice]]:
-    """Split a run of layers into parts that are read at once, since every read has a cost of its own.
-
-    Parameters
-    ----------
-    run
-        Numbers of the layers.
-    sequences
-        How many sequences there are.
-    bytes_of_one
-        Bytes of one sequence of one layer.
-    most
-        Most bytes of a part, unless one sequence of one layer takes more.
-
-    Returns
-    -------
-    list of (slice, slice)
-        Numbers of the layers and of the sequences of each part, in order: several layers with all their sequences, or
-        sequences of one layer.
-    """
-    if (step := most // max(1, bytes_of_one * sequences)) > 1:
-        starts = range(run.start, run.stop, step)
-        return [(slice(start, min(start + step, run.stop)), slice(0, sequences)) for start in starts]
+def split_sequences(sequences: int, bytes_of_one: int, most: int) -> list[slice]:
+    """Numbers of the sequences that are read at once: at most ``most`` bytes, unless one sequence takes more."""
     step = max(1, most // max(1, bytes_of_one))
-    parts = [slice(first, min(first + step, sequences)) for first in range(0, sequences, step)]
-    return [(slice(layer, layer + 1), part) for layer in range(run.start, run.stop) for part in parts]
+    return [slice(first, min(first + step, sequences)) for first in range(0, sequences, step)]

@@ -1,6 +1,6 @@
 """Zarr stores written one sequence at a time, with a ledger: crash-safe, resumable, self-describing.
 
-``SequenceStore`` is the class of both the tensor store and the metrics store. Zarr writes and reads them: a chunk is a
+``SequenceStore`` is the class of tensor stores. Zarr writes and reads them: a chunk is a
 part of one sequence, most often a layer, and a file, which Zarr writes under another name and renames. Every chunk ends
 with its CRC32C, and chunks of nothing but fill are written too, so that a lost one is noticed. The ledger entry of a
 sequence is written after its data, so a killed writer loses at most the sequence in progress.
@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from itertools import product
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -24,7 +24,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.errors import DerivedDamageError, UserError, refuse_newer
+from storage.errors import UserError, refuse_newer
 from storage.files.differences import find_differences
 from storage.files.places import Place
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, Compression, LayerSize
@@ -51,9 +51,6 @@ class SequenceStore:
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
         self._arrays: dict[str, zarr.Array[Any]] = {}
-        self._kept: dict[tuple[str, int], NDArray[Any]] = {}
-        self._kept_bytes = 0
-        self._is_whole = False
         self.absent = frozenset(spec.name for spec in specs if spec.optional and self._find_array(spec.name) is None)
 
     @classmethod
@@ -118,7 +115,7 @@ class SequenceStore:
             Size of each axis by name.
         provenance
             What the store is made from, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions``
-            (libraries); also ``tensors``, the provenance of another store that it is derived from.
+            (libraries).
         layers
             Sizes of each layer of the model; by default, all layers have those of ``sizes``.
         alone
@@ -221,7 +218,7 @@ class SequenceStore:
         for name, digest in recorded.items():
             if _compute_digest(self._read_document(name)) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
-                msg = f"{which} has changed since it was written; {self._describe_remedy()}"
+                msg = f"{which} has changed since it was written; run again with --fresh to extract it again"
                 raise UserError(msg)
 
     def _read_document(self, name: str) -> bytes:
@@ -279,7 +276,7 @@ class SequenceStore:
         if name not in self.absent and self._is_dropped(name):
             msg = (
                 f"The array '{name}' of {self.path} has been dropped to save space, or is lost; "
-                f"{self._describe_remedy()}"
+                f"run again with --fresh to extract it again"
             )
             raise UserError(msg)
         return self._require_array(name)
@@ -314,17 +311,6 @@ class SequenceStore:
         spec = self.specs[name]
         return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
 
-    @property
-    def is_derived(self) -> bool:
-        """Whether it is computed from a tensor store."""
-        return "tensors" in self.provenance
-
-    def _describe_remedy(self) -> str:
-        """What to do if data are lost: a store that is derived from another can be recomputed on its own."""
-        if self.is_derived:
-            return f"delete {self.path} and run the study again, which recomputes it"
-        return "run again with --fresh to extract it again"
-
     def read(self, name: str, index: Any) -> NDArray[Any]:
         """Read the part of the array ``name`` that ``index`` selects, float16 as float32.
 
@@ -339,23 +325,8 @@ class SequenceStore:
             return np.array(self._make_fill(name)[index])
         array = self.array(name)
         parts, axes = _split_index(index, array.shape)
-        sequences = range(parts[0].start, parts[0].stop)
-        if self._is_whole and sequences and all(self._keep_sequence(array, sequence) for sequence in sequences):
-            part = np.stack([self._kept[name, sequence][parts[1:]] for sequence in sequences])[axes]
-        else:
-            part = self._read_part(array, parts)[axes]
+        part = self._read_part(array, parts)[axes]
         return part.astype(np.float32) if part.dtype == np.float16 else part
-
-    def _keep_sequence(self, array: "zarr.Array[Any]", sequence: int) -> bool:
-        """Whether one sequence of an array is in memory, after keeping it there if it is small and there is room."""
-        key = array.basename, sequence
-        if key not in self._kept:
-            size = array.dtype.itemsize * prod(array.shape[1:])
-            if size > KEPT_SEQUENCE or self._kept_bytes + size + KEPT_BESIDE > KEPT:
-                return False
-            self._kept_bytes += size + KEPT_BESIDE
-            self._kept[key] = self._read_part(array, _split_index(sequence, array.shape)[0])[0]
-        return True
 
     def _read_part(self, array: "zarr.Array[Any]", parts: tuple[slice, ...]) -> NDArray[Any]:
         """Read a block of an array; damage is a UserError that names the sequence.
@@ -385,8 +356,8 @@ class SequenceStore:
     def _refuse_damage(self, array: "zarr.Array[Any]", sequence: int, error: Exception | None = None) -> NoReturn:
         """Raise the UserError of a damaged sequence of an array."""
         which = f"The array '{array.basename}' of {self.path}"
-        msg = f"{which} is damaged in sequence {sequence}; {self._describe_remedy()}"
-        raise (DerivedDamageError if self.is_derived else UserError)(msg) from error
+        msg = f"{which} is damaged in sequence {sequence}; run again with --fresh to extract it again"
+        raise UserError(msg) from error
 
     def read_ledger(self) -> NDArray[np.bool_]:
         """Which sequences are completely written: bool (sequence,); ``UserError`` if the ledger is damaged."""
@@ -397,7 +368,7 @@ class SequenceStore:
         return [int(index) for index in np.flatnonzero(~self.read_ledger())]
 
     def require_complete(self) -> Self:
-        """Return the store itself, if its ledger is complete; from then on it keeps up to ``KEPT`` bytes of read data.
+        """Return the store itself, if its ledger is complete.
 
         Raises
         ------
@@ -410,7 +381,6 @@ class SequenceStore:
                 "run the study again, it continues after the last one"
             )
             raise UserError(msg)
-        self._is_whole = True
         return self
 
     def write(
@@ -573,15 +543,6 @@ def select_codecs(compression: Compression) -> "list[BloscCodec | Crc32cCodec]":
 
 WRITING = 32
 """Chunks that Zarr holds while it writes: it encodes ten at a time, each in up to three copies."""
-
-KEPT = 2**25
-"""Most bytes that an open store keeps of sequences read one at a time; enough for all that is read of a small study."""
-
-KEPT_SEQUENCE = 2**21
-"""A sequence of an array with more bytes than this is not kept, but read piece by piece as requested."""
-
-KEPT_BESIDE = 2**9
-"""Bytes that one kept sequence takes besides its numbers, so that many tiny ones stay within the limit too."""
 
 LEDGER = "finished"
 """The array that records which sequences are written."""

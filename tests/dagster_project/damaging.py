@@ -14,8 +14,9 @@ from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.parts import read_part
 from storage.files.pieces import find_damaged_pieces
+from storage.files.places import LocalPlace
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry
 
@@ -40,14 +41,15 @@ def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
         for (table,) in tables if not left_out else []:
             columns = f"FROM (SELECT hash(t) AS h FROM {table} t)"
             yield f"database {table}", lambda q=columns: warehouse.execute(f"SELECT count(*), sum(h) {q}").fetchall()
-    for place, specs in ((home.tensors("mine"), TENSORS), (home.metrics("mine"), SELECTION)):
-        store = cache(partial(SequenceStore.open, place, specs))
-        for spec in specs:
-            yield f"{place} {spec.name}", lambda s=store, n=spec.name: s().read(n, slice(None)).tobytes()
+    place = home.tensors("mine")
+    store = cache(partial(SequenceStore.open, place, TENSORS))
+    for spec in TENSORS:
+        yield f"{place} {spec.name}", lambda n=spec.name: store().read(n, slice(None)).tobytes()
     for path in sorted(home.parts("mine").glob("*.pieces/*")):
         yield str(path), partial(read_piece, path)
-    for path in sorted(home.parts("mine").glob("*/*.parquet")):
-        yield str(path), lambda p=path: [batch.to_pydict() for batch in read_part(p)]
+    for folder in (home.parts("mine"), Path(str(home.metrics("mine")))):
+        for path in sorted(folder.glob("*/*.parquet")):
+            yield str(path), lambda p=path: [batch.to_pydict() for batch in read_part(LocalPlace(p))]
 
 
 def read_piece(path: Path) -> bytes:

@@ -58,17 +58,29 @@ def cut(drawn: dict[str, np.ndarray], query: int) -> dict[str, np.ndarray]:
     }
 
 
+def join_layers(drawn: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The layers of several sequences as those of one."""
+    axes = {"attention": 1, "values": 0, "first_key": 1, "learned_sink": 1}
+    joined = {name: np.concatenate([each[name] for each in drawn], axis) for name, axis in axes.items()}
+    return drawn[0] | joined
+
+
+def write_tensors(home: Home, sequences: list[dict[str, np.ndarray]]) -> None:
+    """Create a data root with the tensors of drawn sequences alone."""
+    home.prepare()
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    queries, layers, _, keys = sequences[0]["attention"].shape
+    head_dim = sequences[0]["values"].shape[-1]
+    sizes = {"sequence": len(sequences), "query": queries, "layer": layers, "key": keys, "head_dim": head_dim}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, SIZES | sizes, provenance)
+    for index, sequence in enumerate(sequences):
+        store.write(index, sequence)
+
+
 def measured(root: Path, sequences: list[dict[str, np.ndarray]]) -> Home:
     """A data root with the tensors and metrics of drawn sequences."""
     home = Home(root)
-    home.prepare()
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    queries, *_, keys = sequences[0]["attention"].shape
-    head_dim = sequences[0]["values"].shape[-1]
-    sizes = SIZES | {"sequence": len(sequences), "query": queries, "key": keys, "head_dim": head_dim}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
-    for index, sequence in enumerate(sequences):
-        store.write(index, sequence)
+    write_tensors(home, sequences)
     making.measure(home, NAME, STUDY)
     return home
 

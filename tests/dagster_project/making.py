@@ -1,9 +1,11 @@
 """The assets of a study, made by calling their records, without Dagster; and records as if their code had changed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
@@ -15,8 +17,11 @@ from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
 from extract.settings import Shard
-from storage.files.parts import list_parts, read_part
+from storage.files.parts import locate_part, read_part, write_parts
+from storage.files.places import LocalPlace
 from storage.warehouse.landing import Landing
+from storage.warehouse.rows import MEASURED
+from tests.storage.studies import MetricArrays
 
 EFFECTS = ("head_ablation", "sparsified_loss")
 
@@ -52,8 +57,30 @@ def measure(home: Home, name: str, study: Study | None = None) -> AssetResult:
 
 
 def measured(made: AssetResult) -> int:
-    """How many sequences a run has measured."""
-    return int(made.metadata["sequences measured in this run"])
+    """How many layers a run has measured."""
+    return int(made.metadata["layers measured in this run"])
+
+
+def open_metrics(home: Home, name: str, study: Study | None = None) -> MetricArrays:
+    """What is measured of a study, in whole arrays."""
+    return MetricArrays(work(home, name, study).sources.metrics)
+
+
+def find_measured(home: Home, name: str, table: str, layer: int = 0) -> Path:
+    """The only part of a measured table of a layer."""
+    (path,) = Path(str(home.metrics(name))).glob(f"layer-{layer:03}-*/{table}.parquet")
+    return path
+
+
+def change_measured(
+    home: Home, name: str, table: str, change: Callable[[pa.RecordBatch], pa.RecordBatch], layer: int = 0
+) -> None:
+    """Write the parts of a layer again with other rows of a table, as valid as before."""
+    metrics = work(home, name).sources.metrics
+    inputs = metrics.build_inputs(layer)
+    parts = {of: read_part(locate_part(metrics.folder, of, inputs)) for of in MEASURED}
+    rows = [(of, change(batch) if of == table else batch) for of, part in parts.items() for batch in part]
+    write_parts(metrics.folder, MEASURED, rows, inputs, metrics.read_libraries() or {})
 
 
 def summarise(
@@ -80,13 +107,13 @@ def finish(home: Home, name: str, study: Study | None = None) -> None:
 
 def find_part(home: Home, name: str, table: str) -> Path:
     """The only part of a small table."""
-    (path,) = list_parts(home.parts(name), table)
+    (path,) = home.parts(name).glob(f"*/{table}.parquet")
     return path
 
 
 def rows(home: Home, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a small table."""
-    return [row for batch in read_part(find_part(home, name, table)) for row in batch.to_pylist()]
+    return [row for batch in read_part(LocalPlace(find_part(home, name, table))) for row in batch.to_pylist()]
 
 
 @contextmanager

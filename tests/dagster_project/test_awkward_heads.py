@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.analysis.metrics_store import METRICS_VERSION
+from dagster_project.analysis.metrics import METRICS_VERSION
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.warehouse.connection import connect

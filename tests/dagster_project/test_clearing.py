@@ -20,6 +20,7 @@ from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files import staging
 from storage.files.locks import hold_lock
+from storage.files.parts import INPUTS
 from storage.files.places import LocalPlace, Place, RemotePlace
 from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
@@ -33,7 +34,7 @@ HEX = "0123456789abcdef" * 2
 HALF = (
     f"tensors/mine.zarr.{HEX}.partial/zarr.json",
     f"tensors/mine.zarr/attention/c/0/0.{HEX}.partial",
-    f"metrics/mine.zarr.{HEX}.replaced/zarr.json",
+    f"metrics/mine.parts.{HEX}.replaced/layer-000-0123456789ab/keys.parquet",
     f"parts/mine.{HEX}.replaced/assumption_norms.parquet",
     f"parts/mine/sink_effect-0123456789ab/sink_effect.parquet.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial",
@@ -126,7 +127,10 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     home = Home(
         tmp_path / "data", tensor_root=LocalPlace(tmp_path / "scratch"), metric_root=LocalPlace(tmp_path / "more")
     )
-    ours = (f"scratch/mine.zarr.{HEX}.partial/zarr.json", f"more/mine.zarr/k_in/c/0/0.{HEX}.partial")
+    ours = (
+        f"scratch/mine.zarr.{HEX}.partial/zarr.json",
+        f"more/mine.parts/layer-000-{HEX[:12]}/keys.parquet.{HEX}.partial",
+    )
     shutil.rmtree(home.root, ignore_errors=True)
     litter(tmp_path, *ours, *(f"{folder}/{name}" for folder in ("data", "scratch", "more") for name in FOREIGN))
     before = set(files(tmp_path))
@@ -136,8 +140,10 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     }
     assert list(clear_study(home, "mine"))
     gone = before - set(files(tmp_path))
-    assert all(name.startswith(("scratch/mine.zarr", "more/mine.zarr")) for name in gone)
-    assert not [name for name in gone if name.endswith(FOREIGN) and "/mine.zarr/" not in name]
+    assert all(name.startswith(("scratch/mine.zarr", "more/mine.parts")) for name in gone)
+    assert not [
+        name for name in gone if name.endswith(FOREIGN) and "/mine.zarr/" not in name and "/mine.parts/" not in name
+    ]
 
 
 def test_clear_deletes_all_of_a_study_but_its_entry(copied: Path) -> None:
@@ -206,16 +212,16 @@ def chunk(home: Path, *parts: str) -> Path:
     return min(path for path in home.joinpath(*parts, "c").rglob("*") if path.is_file())
 
 
-def metrics_chunk(home: Path) -> Path:
-    return chunk(home, "metrics", "mine.zarr", "k_out")
+def measured_part(home: Path) -> Path:
+    return making.find_measured(Home(home), "mine", "selection_counts")
 
 
-def metrics_chunk_that_only_the_landing_reads(home: Path) -> Path:
-    return chunk(home, "metrics", "mine.zarr", "precision_upper")
+def measured_part_that_only_the_landing_reads(home: Path) -> Path:
+    return making.find_measured(Home(home), "mine", "attention_rows")
 
 
-def ledger(home: Path) -> Path:
-    return chunk(home, "metrics", "mine.zarr", "finished")
+def measured_inputs(home: Path) -> Path:
+    return measured_part(home).with_name(INPUTS)
 
 
 def tensors_ledger(home: Path) -> Path:
@@ -251,8 +257,8 @@ def damages(home: Home) -> list[str]:
 @pytest.mark.parametrize(
     ("of", "array", "step"),
     [
-        (metrics_chunk, "k_out", landed),
-        (metrics_chunk_that_only_the_landing_reads, "precision_upper", landed),
+        (measured_part, "selection_counts", landed),
+        (measured_part_that_only_the_landing_reads, "attention_rows", landed),
         (tensors_ledger, "finished", extracted),
         (tensors_chunk, "attention", measured),
         (summary, "selection_means", landed),
@@ -264,45 +270,47 @@ def test_damage_is_named_with_its_remedy_and_nothing_is_made_of_it(
     home, database = Home(copied), copied / "warehouse" / "mine.duckdb"
     published, damaged = (database.stat().st_ino, database.stat().st_mtime_ns), of(copied)
     flip(damaged)
-    (found,) = damages(home)
+    store = next((part for part in damaged.parents if part.suffix == ".zarr"), damaged.parents[1])
+    (found,) = (each for each in damages(home) if str(store) in each)
     refused = read_refusal(step, home)
-    store = next((part for part in damaged.parents if part.suffix == ".zarr"), copied / "parts" / "mine")
     for said in (found, refused):
         assert array in said
         assert str(store) in said
     assert "attention-geometry run mine" in found
-    assert re.search(rf"--fresh|delete ({re.escape(str(store))}|it)|run: attention-geometry run mine$", refused)
+    assert re.search(r"--fresh|delete its folder|run: attention-geometry run mine$", refused)
     assert (database.stat().st_ino, database.stat().st_mtime_ns) == published
 
 
 def test_the_remedy_for_damage_helps(copied: Path) -> None:
     home = Home(copied)
-    flip(metrics_chunk_that_only_the_landing_reads(copied))
+    flip(damaged := measured_part_that_only_the_landing_reads(copied))
     verified = attention_geometry("doctor", "--verify", home=copied)
     assert verified.code == 1
-    assert len(re.findall("precision_upper.*attention-geometry run mine", verified.text)) == 1, verified.text
-    store = copied / "metrics" / "mine.zarr"
-    assert f"delete {store}" in read_refusal(landed, home)
-    shutil.rmtree(store)
+    assert len(re.findall("attention_rows.*attention-geometry run mine", verified.text)) == 1, verified.text
+    assert f"{damaged} cannot be read (it is not the file that was written here); delete its folder" in read_refusal(
+        landed, home
+    )
+    shutil.rmtree(damaged.parent)
     measured(home)
     landed(home)
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
 @pytest.mark.long
-def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
+def test_metrics_with_damaged_inputs_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
     home = Home(copied)
-    flip(ledger(copied))
+    flip(measured_inputs(copied))
     flip(copied / "warehouse" / "mine.duckdb")
-    of_ledger, of_database = damages(home)
-    assert re.search("finished.*attention-geometry run mine", of_ledger)
+    of_inputs, of_layer, of_database = damages(home)
+    assert re.search("inputs.json has changed since it was written; run: attention-geometry run mine$", of_inputs)
+    assert re.search("layer 0 in .* lost; run the study again: attention-geometry run mine$", of_layer)
     assert re.search(r"mine\.duckdb is damaged .*attention-geometry run mine", of_database)
     measured(home)
     landed(home)
     assert damages(home) == []
 
 
-@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/table.parquet"])
+@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/inputs.json"])
 def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path)
     tensor_store(home.tensors("small"))
@@ -362,7 +370,7 @@ def with_another_name_of_a_column(home: Path) -> Path:
 @pytest.mark.one_case
 @pytest.mark.parametrize("of", [without_a_key, with_another_name_of_a_column])
 def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path, of: Callable[[Path], Path]) -> None:
-    shutil.copytree(copied / "metrics" / "mine.zarr", copied / "metrics" / "other.zarr")
+    shutil.copytree(copied / "metrics" / "mine.parts", copied / "metrics" / "other.parts")
     shutil.copytree(copied / "tensors" / "mine.zarr", copied / "tensors" / "other.zarr")
     damaged = of(copied)
     shown = attention_geometry("doctor", home=copied, COLUMNS="400")
@@ -390,7 +398,7 @@ def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
 def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
     copied: Path, tmp_path: Path, part: str
 ) -> None:
-    store, there = copied / part / "mine.zarr", tmp_path / "disk" / "mine.zarr"
+    store, there = Path(str(getattr(Home(copied), part)("mine"))), tmp_path / "disk" / "mine"
     there.parent.mkdir()
     store.rename(there)
     store.symlink_to(there)
@@ -405,7 +413,7 @@ def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
 
 
 def test_a_link_that_leads_nowhere_is_named(copied: Path, tmp_path: Path) -> None:
-    store = copied / "metrics" / "mine.zarr"
+    store = copied / "metrics" / "mine.parts"
     shutil.rmtree(store)
     store.symlink_to(tmp_path / "gone")
     with pytest.raises(UserError, match=f"{store} is a link to .*gone"):
@@ -478,28 +486,28 @@ def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(cop
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("what", ["a chunk", "a part", "a ledger entry", "a table"])
+@pytest.mark.parametrize("what", ["a measured part", "a part", "inputs", "a table"])
 def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, what: str) -> None:
     """Each file is valid, and of the same study."""
     home = Home(copied)
-    if what == "a chunk":
-        one, other = (copied / "metrics" / "mine.zarr" / "k_in" / "c" / f"{at}/0/0/0/0" for at in (0, 1))
+    if what == "a measured part":
+        one, other = (making.find_measured(home, "mine", "selection_counts", layer) for layer in (0, 1))
         shutil.copy(one, other)
     elif what == "a part":
         shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), making.find_part(home, "mine", "top_keys"))
-    elif what == "a ledger entry":
-        ledger(copied).unlink()
+    elif what == "inputs":
+        measured_inputs(copied).unlink()
     else:
         shutil.rmtree(making.find_part(home, "mine", "top_keys").parent)
     (found,) = damages(home)
     said = {
-        "a chunk": r"'k_in' of .*mine\.zarr is damaged in sequence 1; delete .*mine\.zarr and run the study again",
-        "a part": r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete it",
-        "a ledger entry": r"ledger entry of sequence 0 of .*mine\.zarr is lost; run the study again",
+        "a measured part": r"selection_counts\.parquet cannot be read \(it is not the file that was written here\)",
+        "a part": r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete its folder",
+        "inputs": r"layer 0 in .*mine lost; run the study again",
         "a table": r"top_keys in .*mine lost; run the study again",
     }
     assert re.search(rf"{said[what]}.*: attention-geometry run mine$", found)
-    if what == "a chunk":
-        home.metrics("mine").remove()
+    if what == "a measured part":
+        shutil.rmtree(other.parent)
     making.finish(home, "mine")
     assert damages(home) == []

@@ -14,10 +14,12 @@ from sysconfig import get_python_version
 from threading import Barrier, BrokenBarrierError, Timer
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from dask import config as dask_config
 
-from dagster_project.analysis import cluster, measurement, metrics_store
+from dagster_project.analysis import cluster, measurement
+from dagster_project.analysis.metrics import Metrics
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tables
 from dagster_project.assets.catalogue import find_asset
@@ -26,20 +28,22 @@ from dagster_project.study.home import METRICS_VARIABLE, Home
 from dagster_project.study.settings import DaskSettings, Study
 from dagster_project.study.studies import parse_study
 from storage.errors import UserError
+from storage.files import parts
 from storage.files.places import LocalPlace, Place, RemotePlace
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.warehouse.rows import MEASURED
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
-from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, several
+from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
 from tests.memory import trace
 from tests.storage.earlier import rewrite
 from tests.storage.object_store import bucket
 
 pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
 
-SEQUENCES = 12
+LAYERS, SEQUENCES = 12, 3
 
 
 def on(address: str, study: Study = STUDY) -> Study:
@@ -47,18 +51,20 @@ def on(address: str, study: Study = STUDY) -> Study:
     return study.model_copy(update={"dask": DaskSettings(scheduler=address)})
 
 
-def with_tensors(home: Home, sequences: int = SEQUENCES) -> Home:
+def with_tensors(home: Home, layers: int = LAYERS) -> Home:
     """A data root with tensors alone."""
-    home.prepare()
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, SIZES | {"sequence": sequences}, provenance)
-    for index, tensors in enumerate(several(sequences)):
-        store.write(index, tensors)
+    drawn = several(layers * SEQUENCES // 2)  # of two layers each
+    write_tensors(home, [join_layers(drawn[first::SEQUENCES]) for first in range(SEQUENCES)])
     return home
 
 
+def open_metrics(home: Home) -> Metrics:
+    """What is measured of the study."""
+    return Metrics.of(home, NAME, SequenceStore.open(home.tensors(NAME), TENSORS), STUDY.analysis)
+
+
 def files(store: Place) -> dict[str, str]:
-    """Every file of a store by its hash."""
+    """Every file below a folder by its hash."""
     folder = Path(str(store))
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in found}
@@ -68,7 +74,7 @@ def files(store: Place) -> dict[str, str]:
 def threads(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """What threads make."""
     home = with_tensors(Home(tmp_path_factory.mktemp("threads")))
-    assert making.measured(making.measure(home, NAME, STUDY)) == SEQUENCES
+    assert making.measured(making.measure(home, NAME, STUDY)) == LAYERS
     return home
 
 
@@ -120,21 +126,21 @@ class Held:
         """Whether they may continue."""
         return (self.folder / "go").exists()
 
-    def task(self, free: int) -> Callable[..., int]:
-        """The task of a worker, which waits before it measures a sequence from ``free`` on."""
+    def task(self, free: int) -> Callable[..., None]:
+        """The task of a worker, which waits before it measures a layer from ``free`` on."""
         folder = self.folder
 
-        def hold_and_measure(sequence: int, *, stores: Any) -> int:
+        def hold_and_measure(layer: int, *, layers: Any) -> None:
             import os
             import time
 
             from dagster_project.assets import metrics as measuring
 
-            if sequence >= free:
-                (folder / f"waits-{sequence}-{os.getpid()}").touch()
+            if layer >= free:
+                (folder / f"waits-{layer}-{os.getpid()}").touch()
                 while not (folder / "go").exists():
                     time.sleep(0.01)
-            return measuring._measure_one(sequence, stores=stores)
+            measuring._measure_one(layer, layers=layers)
 
         return hold_and_measure
 
@@ -148,7 +154,7 @@ def held(tmp_path: Path) -> Held:
 
 @pytest.fixture
 def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, Callable[[], None]], None]:
-    """Have something done in mid-run: so many sequences are written, so many workers have another in hand."""
+    """Have something done in mid-run: so many layers are written, so many workers have another in hand."""
 
     def arrange(written: int, in_hand: int, act: Callable[[], None]) -> None:
         completed = cluster._iterate_completed
@@ -208,13 +214,14 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
             client.run(os.environ.update, {name: value for name, value in os.environ.items() if name[:4] == "AWS_"})
         monkeypatch.setenv(METRICS_VARIABLE, str(remote))
         monkeypatch.setenv("ATTENTION_GEOMETRY_HOME", str(tmp_path / "data"))
-        home = with_tensors(Home.from_environment(), 2)
-        assert home.metrics(NAME) == RemotePlace(f"{remote}/{NAME}.zarr")
-        assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
-        made = SequenceStore.open(home.metrics(NAME), SELECTION).require_complete()
-        wanted = SequenceStore.open(threads.metrics(NAME), SELECTION)
-        for name in ("k_in", "recall_upper", "mean_cosine"):
-            assert made.read(name, slice(None)).tobytes() == wanted.read(name, slice(0, 2)).tobytes()
+        home = with_tensors(Home.from_environment())
+        assert home.metrics(NAME) == RemotePlace(f"{remote}/{NAME}.parts")
+        assert making.measured(making.measure(home, NAME, on(dask.address))) == LAYERS
+        made, wanted = open_metrics(home).require_complete(), open_metrics(threads)
+        for table in MEASURED:
+            assert pa.Table.from_batches(made.stream(table)) == pa.Table.from_batches(wanted.stream(table)), table
+        for name, query in (("k_in", 1), ("recall_upper", 2), ("mean_cosine", None)):
+            assert made.read(name, 3, query=query).tobytes() == wanted.read(name, 3, query=query).tobytes()
         check_that_a_hiccup_loses_nothing(home, monkeypatch)
 
 
@@ -222,24 +229,25 @@ def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatc
     """An object store that once does not answer keeps its metrics; those of other settings are rebuilt."""
     from storage.files import objects
 
-    get = objects.GuardedStore.get
+    get = objects.obstore.get
     failed: list[object] = []
 
-    async def hiccup(self: Any, *given: Any, **named: Any) -> Any:
+    def hiccup(*given: Any, **named: Any) -> Any:
         if not failed:
             failed.append(given)
-            msg = f"The object store at {self.url} failed (503); what was written stays, run again to continue"
-            raise UserError(msg)
-        return await get(self, *given, **named)
+            msg = "503 Service Unavailable, status code: 503"
+            raise objects.obstore.exceptions.GenericError(msg)
+        return get(*given, **named)
 
     with monkeypatch.context() as patched:
-        patched.setattr(objects.GuardedStore, "get", hiccup)
-        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store works"):
+        patched.setattr(objects.obstore, "get", hiccup)
+        with pytest.raises(UserError, match=r"failed \(503\); what was written stays, run again to continue"):
             making.measure(home, NAME, STUDY)
     assert failed
     assert making.measured(making.measure(home, NAME, STUDY)) == 0, "all is there"
     raw = STUDY.model_copy(update={"analysis": STUDY.analysis.model_copy(update={"scale": "raw"})})
-    assert making.measured(making.measure(home, NAME, raw)) == 2
+    assert making.measured(making.measure(home, NAME, raw)) == LAYERS
+    assert len(home.metrics(NAME).list_folders()) == LAYERS, "those of other settings are gone"
 
 
 @pytest.mark.slow
@@ -254,16 +262,14 @@ def test_an_interrupted_run_leaves_no_worker_at_work(
     when_in_hand(1, len(dask.workers), interrupt)
     with pytest.raises(KeyboardInterrupt):
         making.measure(home, NAME, on(dask.address))
-    assert held.gone(), "the lock is kept until no worker has a sequence in hand"
-    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).find_missing()) == SEQUENCES - 1, (
-        "which it does not write"
-    )
+    assert held.gone(), "the lock is kept until no worker has a layer in hand"
+    assert len(open_metrics(home).find_missing()) == LAYERS - 1, "which it does not write"
 
 
 def test_a_run_waits_for_workers_of_one_that_was_killed(
     tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, made, go = with_tensors(Home(tmp_path), 1), metrics_store.prepare_metrics_store, held.folder / "go"
+    home, prepare, go = with_tensors(Home(tmp_path), 2), measuring._prepare, held.folder / "go"
 
     def wait(_: int) -> None:
         import time
@@ -271,19 +277,19 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         while not go.exists():
             time.sleep(0.01)
 
-    def checked(*given: Any, **named: Any) -> SequenceStore:
+    def checked(*given: Any) -> None:
         assert held.gone()
-        return made(*given, **named)
+        prepare(*given)
 
-    monkeypatch.setattr(measuring, "prepare_metrics_store", checked)
+    monkeypatch.setattr(measuring, "_prepare", checked)
     with cluster.use_scheduler(dask.address) as killed:
         assert killed is not None
-        task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} sequence-0")
+        task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} layer-0")
         while not any(killed.run(cluster._has_running_task, str(home.metrics(NAME))).values()):
             time.sleep(0.01)
         task.release()
         Timer(0.3, held.go).start()
-        assert making.measured(making.measure(home, NAME, on(dask.address))) == 1
+        assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
 
 
 def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +344,7 @@ def test_a_worker_killed_in_mid_run_changes_no_byte(
     when_in_hand(2, 2, kill_one)
     made = making.measure(home, NAME, on(dask.address))
     assert dask.workers[1].poll() is not None, "a worker was killed"
-    assert making.measured(made) == SEQUENCES
+    assert making.measured(made) == LAYERS
     found, wanted = files(home.metrics(NAME)), files(threads.metrics(NAME))
     assert found == wanted
     assert not list(home.root.rglob("*.partial"))
@@ -393,66 +399,55 @@ def test_what_is_written_stays_when_the_scheduler_is_lost(
     with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; results already written are kept, run again to"):
         making.measure(home, NAME, on(dask.address))
     dask.stop()
-    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).find_missing()) == SEQUENCES - 2
-    assert making.measured(making.measure(home, NAME, STUDY)) == SEQUENCES - 2
+    assert len(open_metrics(home).find_missing()) == LAYERS - 2
+    assert making.measured(making.measure(home, NAME, STUDY)) == LAYERS - 2
     assert files(home.metrics(NAME)) == files(threads.metrics(NAME))
 
 
-def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, measuring._Stores]:
-    """A data root with the tensors of one sequence, and with metrics without sequences; as a task is told of them."""
-    home = with_tensors(Home(root), 1)
-    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    metrics = metrics_store.prepare_metrics_store(
-        home.metrics(NAME), metrics_store.MetricsInputs(NAME, tensors, STUDY.analysis, device)
-    )
-    return (
-        home,
-        metrics,
-        measuring._Stores(
-            tensors.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()
-        ),
-    )
+def begun(root: Path) -> tuple[Home, Metrics, measuring._Layers]:
+    """A data root with the tensors of two layers, nothing of which is measured; as a task is told of them."""
+    home = with_tensors(Home(root), 2)
+    metrics = open_metrics(home)
+    return home, metrics, measuring._Layers(home.tensors(NAME), metrics.folder, metrics.made_of, STUDY.analysis, None)
 
 
-def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, metrics, stores = begun(tmp_path)
-    put, provenance = SequenceStore._write_array, metrics.provenance
-    measuring._open_stores(stores)
+@pytest.mark.parametrize("replaced_at", [0, 1, SEQUENCES - 1])
+def test_tensors_that_are_replaced_meanwhile_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced_at: int
+) -> None:
+    home, metrics, layers = begun(tmp_path)
+    measure = measurement._measure_sequence
 
-    def replaced_in_between(self: SequenceStore, name: str, *given: Any) -> None:
-        rewrite(Path(str(metrics.path)), provenance=provenance | {"study": "another"})
-        put(self, name, *given)
+    def replace(tensors: SequenceStore, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
+        if sequence == replaced_at:
+            rewrite(Path(str(home.tensors(NAME))), provenance=tensors.provenance | {"study": "another"})
+        return measure(tensors, analysis, layer, sequence, device)
 
-    said = "were replaced while a Dask worker computed them; run again"
-    with monkeypatch.context() as patched:
-        patched.setattr(SequenceStore, "_write_array", replaced_in_between)
-        with pytest.raises(UserError, match=said):
-            measuring._measure_one(0, stores=stores)
-    assert metrics.path.has_file("k_in/c/0/0/0/0/0")
-    with monkeypatch.context() as patched:
-        patched.setattr(SequenceStore, "write", lambda *_: pytest.fail("it writes"))
-        with pytest.raises(UserError, match=said):
-            measuring._measure_one(0, stores=stores)
-    assert SequenceStore.open(stores.metrics, SELECTION).find_missing() == [0]
+    monkeypatch.setattr(measurement, "_measure_sequence", replace)
+    with pytest.raises(UserError, match="were replaced while a Dask worker measured them; run again"):
+        measuring._measure_one(0, layers=layers)
+    assert metrics.find_missing() == [0, 1]
+    assert not list(Path(str(metrics.folder)).rglob("*.p*"))
 
 
 def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
-    _, metrics, stores = begun(tmp_path)
+    _, metrics, layers = begun(tmp_path)
     with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
-        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, LocalPlace(tmp_path / "probe"))))
-    assert metrics.find_missing() == [0]
+        measuring._measure_one(0, layers=replace(layers, probes=(LocalPlace(tmp_path / "probe"),)))
+    assert metrics.find_missing() == [0, 1]
 
 
-def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
-    home, metrics, _ = begun(tmp_path, "cuda")
-    with pytest.raises(
-        UserError, match="were started on the device 'cuda' and would be continued on 'cpu'; run again on"
-    ):
-        making.measure(home, NAME, STUDY)
-    assert metrics.path.exists()
-    metrics.array("finished")[:] = 1
-    with pytest.raises(UserError, match="has been dropped to save space, or is lost"):
-        making.measure(home, NAME, STUDY)  # whole ones of whatever device are taken
+def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, metrics, layers = begun(tmp_path)
+    measure = measuring.measure_rows
+    with monkeypatch.context() as patched:
+        patched.setattr(measuring, "measure_rows", lambda *given, **_: measure(*given[:3]))
+        measuring._measure(replace(layers, device="cuda"), metrics.tensors, 1)
+        with pytest.raises(UserError, match="were started on the device 'cuda' and would be continued on 'cpu'; run"):
+            making.measure(home, NAME, STUDY)
+        assert metrics.find_missing() == [0]
+        measuring._measure(replace(layers, device="cuda"), metrics.tensors, 0)
+    assert making.measured(making.measure(home, NAME, STUDY)) == 0, "whole ones of whatever device are taken"
 
 
 def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,26 +567,21 @@ def test_a_task_has_one_blas_thread() -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
-    sizes = SIZES | {"sequence": 2, "key": 400}
-    queries = [14, 35, 399]
-    store = SequenceStore.resume(
-        LocalPlace(tmp_path / "tensors"), TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}}
-    )
-    drawn = several(2, keys=400)
-    for index, tensors in enumerate(drawn):
-        store.write(index, tensors)
-    assert drawn[0]["query_position"].tolist() == queries
-    metrics = metrics_store.prepare_metrics_store(
-        LocalPlace(tmp_path / "metrics"), metrics_store.MetricsInputs(NAME, store, STUDY.analysis, None)
-    )
-    stores = measuring._Stores(
-        store.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()
-    )
-    measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
-    _, taken = trace(lambda: measuring._measure_one(1, stores=stores))
-    bound = measurement.estimate_sequence_memory(store, STUDY.analysis)
-    assert 0.2 * bound < taken < bound
+def test_memory_of_a_layer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sequences there are, once the rows of each table are written together that are."""
+    for module in (parts, measurement):
+        monkeypatch.setattr(module, "ROW_GROUP", 2**9)
+    taken = []
+    for sequences in (4, 12):
+        home = Home(tmp_path / str(sequences))
+        write_tensors(home, several(sequences, keys=400))
+        metrics = open_metrics(home)
+        layers = measuring._Layers(home.tensors(NAME), metrics.folder, metrics.made_of, STUDY.analysis, None)
+        measuring._measure_one(0, layers=layers)  # what is imported or compiled once is there
+        taken.append(trace(lambda layers=layers: measuring._measure_one(1, layers=layers))[1])
+        bound = measurement.estimate_memory(metrics.tensors, STUDY.analysis)
+        assert 0.2 * bound < taken[-1] < bound
+    assert taken[1] < 1.1 * taken[0]
 
 
 @pytest.mark.parametrize(("keys", "threads"), [(cluster.FEW_KEYS - 1, 1), (cluster.FEW_KEYS, 2)])

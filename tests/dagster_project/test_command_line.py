@@ -12,11 +12,12 @@ import pytest
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.study.studies import find_study, list_families, list_studies
+from storage.files.parts import INPUTS
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
-from tests.storage.earlier import recorded, rewrite
+from tests.storage.earlier import rewrite_inputs
 
 COUNT = ("sql", "SELECT count(*) AS c FROM studies", "--format", "csv")
 ONE, NONE = '"c"\n1\n', '"c"\n0\n'
@@ -39,7 +40,8 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     assert (found.code, found.errors) == (0, "")
     for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
         assert word in found.text
-    assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
+    assert re.search(r"tensors +│ mine +│ complete: 4 sequences", found.text)
+    assert re.search(r"metrics +│ mine +│ complete: 2 layers", found.text)
     study = find_study(Home(mine), "mine")
     tables = sum(len(step.tables) for step in SUMMARIES if step.is_wanted(study))
     assert re.search(rf"parts +│ mine +│ complete: {tables} tables", found.text)
@@ -60,25 +62,25 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     assert f"mine.{'0123' * 8}.partial" in found.text
 
 
-def breaks_an_array(metrics: Path) -> None:
-    shutil.rmtree(metrics / "a_0")
+def loses_a_layer(metrics: Path) -> None:
+    shutil.rmtree(min(metrics.glob("layer-*")))
 
 
-def breaks_the_group(metrics: Path) -> None:
-    (metrics / "zarr.json").unlink()
+def loses_what_a_layer_is_made_of(metrics: Path) -> None:
+    (min(metrics.glob("layer-*")) / INPUTS).unlink()
 
 
 def is_older(metrics: Path) -> None:
-    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
+    rewrite_inputs(metrics, metrics_version=1)
 
 
-@pytest.mark.parametrize("change", [breaks_an_array, breaks_the_group, is_older])
+@pytest.mark.parametrize(("change", "missing"), [(loses_a_layer, 1), (loses_what_a_layer_is_made_of, 1), (is_older, 2)])
 def test_doctor_has_metrics_of_an_earlier_version_made_anew_without_extracting(
-    copied: Path, change: Callable[[Path], None]
+    copied: Path, change: Callable[[Path], None], missing: int
 ) -> None:
-    change(copied / "metrics" / "mine.zarr")
+    change(copied / "metrics" / "mine.parts")
     found = attention_geometry("doctor", home=copied).text
-    assert "mine.zarr are damaged or of an earlier version; run: attention-geometry run mine" in found
+    assert f"incomplete: {missing} of 2 layers are missing; run the study again" in found
     assert "--fresh" not in found
 
 

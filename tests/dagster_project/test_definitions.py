@@ -14,6 +14,7 @@ from unittest import mock
 
 import dagster as dg
 import numpy as np
+import pyarrow as pa
 import pytest
 import zarr
 from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
@@ -30,7 +31,9 @@ from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
+from storage.files.parts import INPUTS
 from storage.warehouse.landing import DECLARED
+from tests.dagster_project import making
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 from tests.dagster_project.making import NAMES, TABLES
 
@@ -410,14 +413,23 @@ def unbalanced(home: Path) -> None:
 
 def disordered(home: Path) -> None:
     """Say that the farthest selected key and the nearest other one are where the counts say they are not."""
-    group = zarr.open_group(home / "metrics" / "mine.zarr", mode="r+")
-    group["r_min"][0, 0, 1, 2, 4], group["r_max"][0, 0, 1, 2, 4] = 1e-3, 1e3
-    group["k_in"][0, 0, 1, 2, 4], group["k_out"][0, 0, 1, 2, 4] = 5, 0
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: batch[name].to_numpy(zero_copy_only=False).copy() for name in batch.schema.names}
+        at = (columns["sequence"] == 0) & (columns["head"] == 2) & (columns["n"] == 5)
+        for name, wrong in {"r_min": 1e-3, "r_max": 1e3, "k_in": 5, "k_out": 0}.items():
+            columns[name][at] = wrong
+        return pa.RecordBatch.from_pydict(columns, schema=batch.schema)
+
+    making.change_measured(Home(home), "mine", "selection_counts", change, layer=1)
 
 
 def unwritten(home: Path, folder: str) -> None:
-    """Take the last sequence out of a ledger, so that the asset is to be completed."""
-    zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][3] = 0
+    """Take a sequence or a layer out of what is finished, so that the asset is to be completed."""
+    if folder == "tensors":
+        zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][3] = 0
+    else:
+        (making.find_measured(Home(home), "mine", "keys").parent / INPUTS).unlink()
 
 
 @pytest.mark.one_case

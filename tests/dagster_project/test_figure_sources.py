@@ -17,22 +17,25 @@ from dagster_project.analysis import contributions, passes, positions
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.fits import compute_assumption_similarity
+from dagster_project.analysis.metrics import Metrics
 from dagster_project.analysis.norms import compute_assumption_norms
 from dagster_project.analysis.positions import compute_attention_by_position
 from dagster_project.analysis.sink import compute_sink_effect
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.assets.catalogue import find_asset
+from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
-from storage.files.parts import count_rows, read_part, write_parts
-from storage.files.places import LocalPlace, Place
+from geometry.quantities import SELECTION
+from storage.files.parts import STEP, count_rows, read_part, write_parts
+from storage.files.places import LocalPlace
 from storage.warehouse.relations import create_tables
-from storage.zarr import sequences as zarr_sequences
-from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project.intervals import columns, near, of_statistic
 from tests.memory import trace
+from tests.storage.studies import MetricArrays, write_metrics
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)
@@ -56,15 +59,18 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / length) if length > 0 else np.nan
 
 
-def filled(specs: tuple[ArraySpec, ...], sizes: dict[str, int]) -> Drawn:
-    """The arrays of one sequence before anything is known."""
-    shapes = {spec.name: (spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs if spec.name != "finished"}
-    return {name: np.full(shape, fill, dtype) for name, (shape, fill, dtype) in shapes.items()}
+def unfilled(sizes: dict[str, int]) -> Drawn:
+    """The quantities of one sequence before anything is known."""
+    return {
+        name: np.full([sizes[axis] for axis in quantity.axes], quantity.fill, quantity.dtype)
+        for name, quantity in SELECTION.items()
+    }
 
 
 def tensors_of(rng: np.random.Generator, sequence: int, sizes: dict[str, int], queries: tuple[int, ...]) -> Drawn:
     """Tensors of one sequence; a sink, and weights of keys that a query does not see are 0."""
-    arrays = filled(TENSORS, sizes)
+    shapes = {spec.name: (spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in TENSORS if spec.name != "finished"}
+    arrays = {name: np.full(shape, fill, dtype) for name, (shape, fill, dtype) in shapes.items()}
     arrays["values"][:] = rng.standard_normal(arrays["values"].shape) + rng.standard_normal(sizes["head_dim"])
     if sizes["layer"] > 2:
         arrays["values"][(*NO_SINK, 0)] = 0
@@ -83,7 +89,7 @@ def tensors_of(rng: np.random.Generator, sequence: int, sizes: dict[str, int], q
 
 def metrics_of(rng: np.random.Generator, tensors: Drawn, sizes: dict[str, int]) -> Drawn:
     """What the steps read of the metrics of one sequence: norms and cosines literally, counts drawn."""
-    arrays, values = filled(SELECTION, sizes), tensors["values"].astype(np.float64)
+    arrays, values = unfilled(sizes), tensors["values"].astype(np.float64)
     arrays["value_norm"][:] = np.linalg.norm(values, axis=-1)
     arrays["n_keys"][:] = tensors["query_position"][:, None] + 1 - tensors["first_key"]
     for layer, head, key in np.ndindex(values.shape[:3]):
@@ -103,28 +109,35 @@ def metrics_of(rng: np.random.Generator, tensors: Drawn, sizes: dict[str, int]) 
     return arrays
 
 
-def unmeasured(rng: np.random.Generator, _: Drawn, sizes: dict[str, int]) -> Drawn:
+def unmeasured(rng: np.random.Generator, tensors: Drawn, sizes: dict[str, int]) -> Drawn:
     """Metrics of one sequence that are no one's."""
-    arrays = filled(SELECTION, sizes)
+    arrays = unfilled(sizes)
+    arrays["n_keys"][:] = tensors["query_position"][:, None] + 1 - tensors["first_key"]
     for name in ("value_norm", "cos_last_of_keys", "cos_sink_of_keys"):
         arrays[name][:] = rng.uniform(size=arrays[name].shape)
     return arrays
 
 
 def drawn(
-    root: Path, sizes: dict[str, int] = SIZES, queries: tuple[int, ...] = QUERIES, measure: Callable = metrics_of
+    root: Path,
+    sizes: dict[str, int] = SIZES,
+    queries: tuple[int, ...] = QUERIES,
+    measure: Callable = metrics_of,
+    change: Callable[[Drawn], Drawn] = lambda arrays: arrays,
 ) -> Sources:
-    """The stores of a drawn study."""
+    """The tensors of a drawn study, and what is measured of them, (sequence, …), after a change."""
     rng = np.random.default_rng(3)
     provenance = {"study": "drawn", "settings": {}, "inputs": {}, "versions": {}}
     tensors = SequenceStore.resume(LocalPlace(root / "tensors"), TENSORS, sizes, provenance)
     sizes = sizes | {"kappa": 1, "n": sizes["key"] - 1}
-    metrics = SequenceStore.resume(LocalPlace(root / "metrics"), SELECTION, sizes, provenance)
+    measured = []
     for sequence in range(sizes["sequence"]):
         arrays = tensors_of(rng, sequence, sizes, queries)
         tensors.write(sequence, arrays)
-        metrics.write(sequence, measure(rng, arrays, sizes))
-    return Sources("drawn", tensors, metrics, root / "parts", STUDY)
+        measured.append(measure(rng, arrays, sizes))
+    metrics = Metrics.of(Home(root), "drawn", tensors, STUDY.analysis)
+    write_metrics(metrics, change({name: np.stack([each[name] for each in measured]) for name in SELECTION}))
+    return Sources("drawn", tensors, metrics, LocalPlace(root / "parts"), STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -143,14 +156,16 @@ def rows(sources: Sources, table: str) -> list[dict[str, Any]]:
 
 def array(sources: Sources, name: str) -> np.ndarray:
     """An array of either store, in float64."""
-    store = sources.tensors if name in sources.tensors.specs else sources.metrics
-    return read(store.path, name)
+    return read(sources.tensors.path, sources.metrics.folder, name)
 
 
 @cache
-def read(path: Place, name: str) -> np.ndarray:
-    specs = TENSORS if path.name == "tensors" else SELECTION
-    return np.asarray(SequenceStore.open(path, specs).array(name)[:], np.float64)
+def read(tensors: LocalPlace, folder: LocalPlace, name: str) -> np.ndarray:
+    store = SequenceStore.open(tensors, TENSORS)
+    if name in store.specs and name != "learned_sink":
+        return np.asarray(store.array(name)[:], np.float64)
+    measured = Metrics.of(Home(folder.path.parents[1]), "drawn", store, STUDY.analysis)
+    return MetricArrays(measured).array(name).astype(np.float64)
 
 
 def mean_of_known(values: np.ndarray) -> float:
@@ -180,12 +195,12 @@ def grid(query: int) -> list[int]:
     return sorted({int(query ** (step / 47) + 0.5) for step in range(48)})
 
 
-@pytest.mark.parametrize("most", [passes.SLAB_BYTES, 4 * 5 * 4 * 24, 1], ids=["layers", "a layer", "a sequence"])
+@pytest.mark.parametrize("most", [passes.BLOCK_BYTES, 4 * 5 * 4 * 24, 1], ids=["layers", "a layer", "a sequence"])
 def test_the_sink_effect_is_correlated_again_without_each_sequence(
     sources: Sources, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Intervals are made of Fisher's z, on a log grid of N at every query, however much is read at once."""
-    monkeypatch.setattr(passes, "SLAB_BYTES", most)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", most)
     found = rows(sources, "sink_effect")
     assert [(row["query"], row["n"]) for row in found] == [(q, n) for q in QUERIES for n in grid(q)]
     of_z = 0.0
@@ -333,11 +348,13 @@ BY_POSITION: dict[str, Callable[[Sources], Rows]] = {
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
     """Beside NumPy's over all sequences at once; a cosine is unknown in some sequences or in all."""
-    made, rng = drawn(tmp_path), np.random.default_rng(1)
-    cosines = rng.uniform(-1, 1, array(made, "mean_cosine").shape)
-    cosines[1:3, 1, :, 7], cosines[:, 2, 1, 9] = np.nan, np.nan
-    made.metrics.array("mean_cosine")[:] = cosines.astype(np.float32)
-    read.cache_clear()
+
+    def change(arrays: Drawn) -> Drawn:
+        cosines = np.random.default_rng(1).uniform(-1, 1, arrays["mean_cosine"].shape).astype(np.float32)
+        cosines[1:3, 1, :, 7], cosines[:, 2, 1, 9] = np.nan, np.nan
+        return arrays | {"mean_cosine": cosines}
+
+    made = drawn(tmp_path, change=change)
     weights, norms = array(made, "attention"), array(made, "value_norm")
     for table, numbers, place, quantity in (
         ("value_norm_by_position", norms, ("layer", "kv_head", "position"), "norm"),
@@ -378,9 +395,10 @@ def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
 
 
 def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
-    hidden = drawn(tmp_path, SIZES | {"sequence": 2})
-    rho = hidden.metrics.array("rho_0_of_keys").with_config({"write_empty_chunks": True})
-    rho[:] = np.full(rho.shape, np.nan, np.float32)
+    def change(arrays: Drawn) -> Drawn:
+        return arrays | {"rho_0_of_keys": np.full_like(arrays["rho_0_of_keys"], np.nan)}
+
+    hidden = drawn(tmp_path, SIZES | {"sequence": 2}, change=change)
     found = rows(hidden, "sink_effect")
     assert len(found) == sum(len(grid(query)) for query in QUERIES)
     assert {(row["heads"], row["correlation"], row["correlation_high"]) for row in found} == {(0, None, None)}
@@ -393,10 +411,11 @@ TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "
 def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, tmp_path: Path) -> None:
     tables = find_asset(asset).tables
     assert set(tables) <= set(sql.list_names("schema"))
-    parts = write_parts(tmp_path, tables, batches(sources, asset), {}, {})
+    made = write_parts(LocalPlace(tmp_path), tables, batches(sources, asset), {STEP: asset}, {})
     with duckdb.connect() as connection:
         create_tables(connection)
-        for table, path in parts.items():
+        for table in tables:
+            path = made.join(f"{table}.parquet")
             reader, count = pa.Table.from_batches(read_part(path)), count_rows(path)
             columns = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
             columns.pop("study")
@@ -436,7 +455,6 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(
 def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what a store knows of what it has read: a third of what the sequences more, or a layer's rows, take."""
     monkeypatch.setattr(contributions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
-    monkeypatch.setattr(zarr_sequences, "KEPT", 0)  # which has a bound and a test of its own
     sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
     found: dict[str, list[int]] = {"contributions": [], "value_directions": []}
     for sequences, layers in ((4, 1), (24, 2)):

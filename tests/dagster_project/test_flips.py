@@ -21,9 +21,10 @@ pytestmark = pytest.mark.slow  # seconds for every flip: everything is read
 
 
 KINDS = {
-    "chunks": "*/mine.zarr/*/c/**/*",
-    "ledgers": "*/mine.zarr/finished/c/**/*",
-    "documents": "*/mine.zarr/**/zarr.json",
+    "chunks": "tensors/mine.zarr/*/c/**/*",
+    "ledgers": "tensors/mine.zarr/finished/c/**/*",
+    "documents": "tensors/mine.zarr/**/zarr.json",
+    "measured": "metrics/mine.parts/*/*",
     "tables": "parts/mine/*/*.parquet",
     "footers": "parts/mine/*/*.parquet",
     "pieces": "parts/mine/*.pieces/*",
@@ -36,7 +37,7 @@ KINDS = {
 """Patterns of files by kind; flips are spread evenly over the kinds, not over bytes, most of which are chunks."""
 
 
-CHECKED = {"chunks", "ledgers", "documents", "tables", "footers", "pieces"}
+CHECKED = {"chunks", "ledgers", "documents", "measured", "tables", "footers", "pieces"}
 """Kinds of which nearly every bit is in a checksum or digest."""
 
 OFTEN = ("tables",)

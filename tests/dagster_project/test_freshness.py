@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import sql
-from dagster_project.analysis import metrics_store
+from dagster_project.analysis import metrics as measured
 from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
@@ -26,7 +26,8 @@ from dagster_project.study.studies import find_study, list_readable_studies
 from dagster_project.upkeep.freshness import find_stale_assets
 from extract import standing
 from storage.errors import UserError
-from storage.files.parts import read_inputs, read_part, write_parts
+from storage.files.parts import INPUTS, read_inputs, read_part, remove_others, write_parts
+from storage.files.places import LocalPlace
 from storage.warehouse import versions
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -34,7 +35,7 @@ from tests.dagster_project.driver import CHECKOUT, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
-from tests.storage.earlier import recorded, rewrite
+from tests.storage.earlier import recorded, rewrite, rewrite_inputs
 
 AFTER_TENSORS = NAMES
 AFTER_METRICS = NAMES[1:]
@@ -152,7 +153,7 @@ def of_tensors(patched: pytest.MonkeyPatch) -> None:
 
 
 def of_metrics(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(metrics_store, "METRICS_VERSION", 99)
+    patched.setattr(measured, "METRICS_VERSION", 99)
     patched.setattr(measuring, "METRICS_VERSION", 99)
 
 
@@ -302,15 +303,15 @@ def test_a_statement_counts_if_it_decides_what_lands(
 # --- what is lost, cut short or damaged ---
 
 
-def unfinished(home: Path, folder: str) -> None:
-    zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][2:] = 0
+def unfinished(home: Path) -> None:
+    zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")["finished"][2:] = 0
 
 
-def test_sequences_that_are_missing(copied: Path) -> None:
-    unfinished(copied, "metrics")
-    assert found(copied)["selection_metrics"] == "2 of 4 sequences missing"
+def test_layers_and_sequences_that_are_missing(copied: Path) -> None:
+    (making.find_measured(Home(copied), "mine", "keys").parent / INPUTS).unlink()
+    assert found(copied)["selection_metrics"] == "1 of 2 layers missing"
     assert tuple(found(copied)) == AFTER_METRICS
-    unfinished(copied, "tensors")
+    unfinished(copied)
     assert found(copied)["tensors"] == "2 of 4 sequences missing"
 
 
@@ -319,7 +320,7 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
     made = recorded(path)
     rewrite(path, provenance=made | {"versions": made["versions"] | {"device": "cuda (NVIDIA H200)", "torch": "1"}})
     assert "tensors" not in found(copied)
-    unfinished(copied, "tensors")
+    unfinished(copied)
     with pytest.raises(
         UserError, match=r"2 of 4 sequences missing .* another device and torch; finish it where .*--fr"
     ):
@@ -336,7 +337,7 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
     ("name", "first", "all_stale"),
     [
         ("tensors/mine.zarr", "tensors", AFTER_TENSORS),
-        ("metrics/mine.zarr", "selection_metrics", AFTER_METRICS),
+        ("metrics/mine.parts", "selection_metrics", AFTER_METRICS),
         ("parts/mine/sink_effect-*/sink_effect.parquet", "sink_effect", ("sink_effect", *AFTER_WAREHOUSE)),
         ("warehouse/mine.duckdb", "warehouse", AFTER_WAREHOUSE),
         ("reports/mine.html", "report", ("report",)),
@@ -344,8 +345,8 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
 )
 def test_what_is_lost_or_damaged(copied: Path, name: str, first: str, all_stale: tuple[str, ...]) -> None:
     (path,) = copied.glob(name)
-    broken = path / "zarr.json" if path.is_dir() else path
-    broken.write_bytes(b"broken")
+    for broken in [*path.glob("zarr.json"), *path.glob(f"*/{INPUTS}")] if path.is_dir() else [path]:
+        broken.write_bytes(b"broken")
     reasons = found(copied)
     assert tuple(reasons) == all_stale
     known = "made by an earlier version of its code, now " if first == "report" else "cannot be read"
@@ -356,15 +357,16 @@ def test_what_is_lost_or_damaged(copied: Path, name: str, first: str, all_stale:
 
 
 def of_other_metrics(home: Path) -> None:
-    metrics = home / "metrics" / "mine.zarr"
-    rewrite(metrics, provenance=recorded(metrics) | {"tensors": {"study": "mine"}})
+    rewrite_inputs(home / "metrics" / "mine.parts", tensors={"study": "mine"})
 
 
 def of_other_summaries(home: Path) -> None:
     path = making.find_part(Home(home), "mine", "assumption_norms")
-    made = read_inputs(path) or {}
-    rows = [("assumption_norms", batch) for batch in read_part(path)]
-    write_parts(path.parents[1], ["assumption_norms"], rows, made["inputs"] | {"metrics": {}}, made["libraries"])
+    made = read_inputs(LocalPlace(path.parent)) or {}
+    rows = [("assumption_norms", batch) for batch in read_part(LocalPlace(path))]
+    parts, inputs = LocalPlace(path.parents[1]), made["inputs"] | {"metrics": {}}
+    write_parts(parts, ["assumption_norms"], rows, inputs, made["libraries"])
+    remove_others(parts, inputs)
 
 
 def of_another_database(home: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 
 import sql
 from dagster_project.analysis import devices
+from dagster_project.analysis.metrics import Metrics
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
 from dagster_project.assets.units import count_units
@@ -21,15 +22,25 @@ from dagster_project.study.settings import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import hold_lock
+from storage.files.parts import INPUTS
 from storage.files.places import LocalPlace, RemotePlace
 from storage.warehouse.declared import count_rows
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.arrays import TENSORS
 from storage.zarr.layers import count_keys, list_sizes
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import files
 from tests.refusals import read_refusal
-from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
+from tests.storage.studies import (
+    N_KEYS,
+    QUERIES,
+    SIZES,
+    measured,
+    one_sequence,
+    provenance,
+    tensor_store,
+    write_metrics,
+)
 
 STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3, queries=QUERIES)
 
@@ -37,7 +48,8 @@ STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     home = Home(tmp_path)
-    metrics_store(home.metrics("small"), tensor_store(home.tensors("small")))
+    tensors = tensor_store(home.tensors("small"))
+    write_metrics(Metrics.of(home, "small", tensors, STUDY.analysis), measured(tensors, STUDY.analysis.kappas))
     return home
 
 
@@ -118,7 +130,7 @@ def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
 def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Home):
         def metrics(self, study: str) -> RemotePlace:
-            return RemotePlace(f"s3://bucket/{study}.zarr")
+            return RemotePlace(f"s3://bucket/{study}.parts")
 
     def silent(_: RemotePlace) -> None:
         msg = "does not answer"
@@ -283,18 +295,18 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
     made = making.measure(home, "small", study)
     assert made.metadata["dagster/row_count"] == 3 * 4 * (N_KEYS - 1).sum()
     assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
-    metrics = SequenceStore.open(home.metrics("small"), SELECTION)
-    assert metrics.provenance["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
-    assert metrics.provenance["versions"]["device"] == "cuda"
-    assert metrics.array("recall_upper").shape == (3, 3, 2, 4, 2, 11)
+    metrics = making.work(home, "small", study).sources.metrics
+    assert metrics.made_of["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
+    assert (metrics.read_libraries() or {})["device"] == "cuda"
+    assert metrics.read("recall_upper", 0, query=2).shape == (3, 4, 2, 11)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert making.measured(making.measure(home, "small", study)) == 0, (
         "a finished store is kept wherever it was computed"
     )
-    metrics.array("finished")[1] = 0
+    making.find_measured(home, "small", "keys", layer=1).with_name(INPUTS).unlink()
     with pytest.raises(UserError, match="were started on the device 'cuda'"):
         making.measure(home, "small", study)
-    assert metrics.find_missing() == [1], "an unfinished one of another device is left as it is"
+    assert metrics.find_missing() == [1], "layers of another device are left as they are"
 
 
 @pytest.mark.parametrize("enter", [lambda home: home.claim("a"), lambda home: home.reserve("a"), None])

@@ -28,6 +28,7 @@ from extract.interventions import UneditableError
 from extract.sparsity import estimate_policy_bytes
 from storage.errors import UserError
 from storage.files.pieces import Pieces
+from storage.files.places import LocalPlace
 from tests.dagster_project import making, recorded
 from tests.dagster_project.intervals import columns, near, of_mean
 from tests.extract.tiny import text, write_checkpoint
@@ -112,9 +113,8 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
 def test_only_the_policies_that_are_named_are_measured(home: Home) -> None:
     settings, read = study_of(home).analysis.effects, ("selection_means", "key_budgets")
     assert settings is not None
-    sources = replace(
-        open_sources(home, NAME, study_of(home)), parts={table: making.find_part(home, NAME, table) for table in read}
-    )
+    parts = {table: LocalPlace(making.find_part(home, NAME, table)) for table in read}
+    sources = replace(open_sources(home, NAME, study_of(home)), parts=parts)
     opened = interventions._open_model(sources, estimate_policy_bytes)
     assert opened is not None
 
@@ -130,9 +130,8 @@ def test_only_the_policies_that_are_named_are_measured(home: Home) -> None:
 
 def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     study, read = study_of(home), ("selection_means", "key_budgets")
-    sources = replace(
-        open_sources(home, NAME, study), parts={table: making.find_part(home, NAME, table) for table in read}
-    )
+    parts = {table: LocalPlace(making.find_part(home, NAME, table)) for table in read}
+    sources = replace(open_sources(home, NAME, study), parts=parts)
     assert study.analysis.effects is not None
     opened = interventions._open_model(sources, estimate_policy_bytes)
     assert opened is not None

@@ -365,6 +365,6 @@ def test_memory_of_distances_is_that_of_blocks_and_the_model(tmp_path: Path, mon
     sources = open_sources(measured(tmp_path, several(sequences, keys, 8)), NAME, OF_LIMITS)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     whole = peak(compute_distances(sources))
-    monkeypatch.setattr(passes, "SLAB_BYTES", 4 * HEADS * keys)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 4 * HEADS * keys)
     of_block, of_model = 300 * HEADS * keys, sequences * 24 * sum(query + 1 for query in (*QUERIES[:2], keys - 1))
     assert peak(compute_distances(sources)) <= of_block + of_model + 2**19 < whole  # mutation control

@@ -1,102 +1,76 @@
-"""Metrics on threads: sequences overlap, few are in memory, and an error ends what has not begun."""
+"""Metrics on threads: layers at once, one for each thread, and an error ends what has not begun."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Lock
+from threading import Barrier, Lock
 from typing import Any
 
 import pytest
 
+from dagster_project.analysis import measurement
 from dagster_project.assets import metrics
-from dagster_project.assets.metrics import WAITING
 from dagster_project.study.home import Home
-from storage.zarr.arrays import SELECTION
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, measured, several
+from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
 
-BLOCKS = SIZES["layer"]
-"""Blocks of a sequence."""
+LAYERS, SEQUENCES = 6, 2
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A data root with tensors of five sequences and no metrics, which two threads measure."""
-    made = measured(tmp_path, several())
-    made.metrics(NAME).remove()
+    """A data root with tensors of six layers and no metrics, which two threads measure."""
+    home, drawn = Home(tmp_path), several(LAYERS * SEQUENCES // 2)
+    write_tensors(home, [join_layers(drawn[first::SEQUENCES]) for first in range(SEQUENCES)])
     monkeypatch.setattr(metrics, "count_threads", lambda: 2)
-    return made
+    return home
 
 
 def find_measured(home: Home) -> set[int]:
-    """The sequences that the metrics store has."""
-    missing = SequenceStore.open(home.metrics(NAME), SELECTION).find_missing()
-    return {*range(SIZES["sequence"])} - {*missing}
+    """The layers that have been measured."""
+    made = making.work(home, NAME, STUDY).take_snapshot().metrics
+    assert made is not None
+    return {*range(LAYERS)} - {*made.find_missing()}
 
 
-def test_a_sequence_begins_before_the_last_block_of_the_one_before_ends(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure, next_began, waited = metrics.measure_block, Event(), []
+def test_two_layers_are_measured_at_once_a_sequence_of_each(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, lock, in_hand, most = measurement._measure_sequence, Lock(), set(), [0]
+    both = Barrier(2, timeout=60)  # which a layer alone would not pass
 
-    def wait(tensors: Any, analysis: Any, sequence: int, block: Any, *rest: Any) -> None:
-        if sequence == 1:
-            next_began.set()
-        if (sequence, block.layer) == (0, BLOCKS - 1):
-            waited.append(next_began.wait(60))
-        measure(tensors, analysis, sequence, block, *rest)
-
-    monkeypatch.setattr(metrics, "measure_block", wait)
-    assert making.measured(making.measure(home, NAME, STUDY)) == SIZES["sequence"]
-    assert waited == [True]
-
-
-@pytest.mark.parametrize("planned", [3, 64])
-def test_the_results_of_few_sequences_are_in_memory(home: Home, monkeypatch: pytest.MonkeyPatch, planned: int) -> None:
-    make, measure, write = metrics.make_arrays, metrics.measure_block, SequenceStore.write
-    made, lock, begun, most = [], Lock(), set(), [0]
-
-    def count(sizes: Any) -> Any:
-        made.append(make(sizes))
-        return made[-1]
-
-    def begin(tensors: Any, analysis: Any, sequence: int, *rest: Any) -> None:
+    def begin(tensors: Any, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
         with lock:
-            begun.add(sequence)
-            most[0] = max(most[0], len(begun))
-        measure(tensors, analysis, sequence, *rest)
-
-    def end(store: SequenceStore, sequence: int, arrays: Any) -> None:
-        write(store, sequence, arrays)
+            in_hand.add((layer, sequence))
+            most[0] = max(most[0], len(in_hand))
+        both.wait()
+        found = measure(tensors, analysis, layer, sequence, device)
         with lock:
-            begun.discard(sequence)
+            in_hand.remove((layer, sequence))
+        return found
 
-    monkeypatch.setattr(metrics, "PLANNED", planned)
-    monkeypatch.setattr(metrics, "make_arrays", count)
-    monkeypatch.setattr(metrics, "measure_block", begin)
-    monkeypatch.setattr(SequenceStore, "write", end)
-    making.measure(home, NAME, STUDY)
-    assert len(made) == WAITING >= most[0]
-    assert find_measured(home) == {*range(SIZES["sequence"])}
+    monkeypatch.setattr(measurement, "_measure_sequence", begin)
+    assert making.measured(making.measure(home, NAME, STUDY)) == LAYERS
+    assert most == [2]
+    assert find_measured(home) == {*range(LAYERS)}
 
 
-def test_an_error_ends_what_has_not_begun_and_complete_sequences_stay(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure, begun = metrics.measure_block, []
+def test_an_error_ends_what_has_not_begun_and_complete_layers_stay(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, begun = metrics.measure_rows, []
 
-    def fail(tensors: Any, analysis: Any, sequence: int, *rest: Any) -> None:
-        begun.append(sequence)
-        if sequence == 2:
+    def fail(tensors: Any, analysis: Any, layer: int, *rest: Any) -> Iterator[Any]:
+        begun.append(layer)
+        rows = measure(tensors, analysis, layer, *rest)
+        yield next(rows)
+        if begun[2:3] == [layer]:
             message = "a block is damaged"
             raise OSError(message)
-        measure(tensors, analysis, sequence, *rest)
+        yield from rows
 
-    monkeypatch.setattr(metrics, "measure_block", fail)
+    monkeypatch.setattr(metrics, "measure_rows", fail)
     with pytest.raises(OSError, match="a block is damaged"):
         making.measure(home, NAME, STUDY)
-    assert {0} <= find_measured(home) <= {0, 1, 3}
-    assert 4 not in begun
+    assert len(begun) < LAYERS
+    assert {*begun[:1]} <= find_measured(home) <= {*begun} - {begun[2]}
+    assert not list(Path(str(home.metrics(NAME))).glob(f"layer-{begun[2]:03}-*/*")), "nothing half-written"
     monkeypatch.undo()
-    missing = SIZES["sequence"] - len(find_measured(home))
+    missing = LAYERS - len(find_measured(home))
     assert making.measured(making.measure(home, NAME, STUDY)) == missing
-    assert find_measured(home) == {*range(SIZES["sequence"])}
+    assert find_measured(home) == {*range(LAYERS)}

@@ -49,9 +49,7 @@ def test_what_a_sequence_needs_is_compared_with_what_is_free(copied: Path, monke
     home = Home(copied)
     before = files(copied)
     monkeypatch.setattr(memory, "measure_free_memory", lambda: 10**5)
-    with pytest.raises(
-        UserError, match=r"Measuring one sequence of .* in \d+ threads needs .* MB of memory, but 0\.1 MB"
-    ):
+    with pytest.raises(UserError, match=r"Measuring .* in \d+ threads needs .* MB of memory, but 0\.1 MB"):
         making.make(home, "mine", ["selection_metrics"], force=True)
     assert (
         "A run needs 1.2 GB of memory" in attention_geometry("run", "mine", "--force", "report", home=copied).complaint
@@ -68,8 +66,7 @@ def test_more_threads_need_a_block_more_each(mine: Path) -> None:
 
     tensors = SequenceStore.open(Home(mine).tensors("mine"), TENSORS)
     one, two, three = (
-        measurement.estimate_sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads)
-        for threads in (1, 2, 3)
+        measurement.estimate_memory(tensors, find_study(Home(mine), "mine").analysis, threads) for threads in (1, 2, 3)
     )
     assert one < two
     assert three - two == two - one

@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import sql
-from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from geometry.quantities import PATTERNS
+from geometry.quantities import PATTERNS, SELECTION
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import iterate_figures
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import SELECTION, LayerSize, build_tensor_specs
+from storage.warehouse.rows import LANDED
+from storage.zarr.arrays import LayerSize, build_tensor_specs
 from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
+from tests.storage.studies import MetricArrays
 
 NAME = "mixed"
 LAYERS = (LayerSize(4, 2, 16), LayerSize(0, 0, 0), LayerSize(2, 1, 8))
@@ -157,8 +159,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
     return homes
 
 
-def metrics_of(home: Home) -> SequenceStore:
-    return open_metrics(home, NAME)
+def metrics_of(home: Home) -> MetricArrays:
+    return making.open_metrics(home, NAME, STUDY)
 
 
 def asked(home: Home, *queries: str) -> list[list[dict[str, Any]]]:
@@ -189,19 +191,16 @@ def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> N
     assert found.layers == LAYERS
     for layer, home in alone.items():
         single = metrics_of(home)
-        for spec in SELECTION:
-            if "layer" in spec.dims:
-                got, wanted = read_layer(found, spec.name, layer), read_layer(single, spec.name, 0)
-                np.testing.assert_array_equal(got, wanted, err_msg=spec.name)
-    for spec in SELECTION:
-        head = next((dim for dim in spec.dims if dim in ("head", "kv_head")), None)
-        array = found.read(spec.name, slice(None))
-        if head:
-            array = np.moveaxis(array, [spec.dims.index("layer"), spec.dims.index(head)], [0, 1])
-            nothing = array[~find_present_heads(found, "head" if head == "head" else "kv_head")]
-            assert nothing.size
-            assert (np.isnan(nothing) if spec.dtype == "float32" else nothing == -1).all(), spec.name
-    assert (found.read("n_keys", slice(None))[:, :, 1] == -1).all()
+        for name in SELECTION:
+            np.testing.assert_array_equal(found.read_layer(name, layer), single.read_layer(name, 0), err_msg=name)
+    parts = Path(str(found.metrics.folder)).glob("layer-*")
+    assert {part.name[:9] for part in parts} == {"layer-000", "layer-002"}, "nothing of a layer without attention"
+    for table in LANDED:
+        axis = "kv_head" if table in {"value_scales", "sink_similarity"} else "head"
+        found_rows = pa.Table.from_batches(found.metrics.stream(table)).select(["layer", axis])
+        heads = {(row["layer"], row[axis]) for row in found_rows.to_pylist()}
+        own = {layer: size.kv_heads if axis == "kv_head" else size.heads for layer, size in enumerate(LAYERS)}
+        assert heads == {(layer, head) for layer, number in own.items() for head in range(number)}, table
 
 
 @pytest.mark.long
@@ -210,9 +209,8 @@ def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
     tensors = SequenceStore.open(other.tensors(NAME), SPECS)
     assert np.isfinite(tensors.read("attention", slice(None))).all()
     found, wanted = metrics_of(other), metrics_of(mixed)
-    for spec in SELECTION:
-        got = found.read(spec.name, slice(None))
-        np.testing.assert_array_equal(got, wanted.read(spec.name, slice(None)), err_msg=spec.name)
+    for name in SELECTION:
+        np.testing.assert_array_equal(found.array(name), wanted.array(name), err_msg=name)
     assert everything(other) == everything(mixed)
 
 

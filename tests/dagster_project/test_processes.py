@@ -98,8 +98,8 @@ def test_a_free_process_makes_the_first_asset_whose_parents_are_made(
 def test_a_store_that_is_replaced_is_opened_again_and_a_mistake_ends_all_with_its_line(work: Work) -> None:
     some = ["coverage", "selection_means"]
     list(make_each(work, [find_asset(name) for name in some]))
-    shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")
-    with pytest.raises(UserError, match=r"'s_in' of .* has been dropped") as refused:
+    making.find_measured(work.home, NAME, "selection_counts").unlink()
+    with pytest.raises(UserError, match=r"selection_counts\.parquet cannot be read") as refused:
         list(make_each(making.work(work.home, NAME, STUDY), [find_asset(name) for name in some], some))
     assert "\n" not in str(refused.value)
     assert not active_children()
@@ -142,9 +142,9 @@ def test_with_little_memory_fewer_processes_are_started(work: Work, monkeypatch:
 
 @pytest.mark.usefixtures("in_two")
 def test_few_selections_or_a_cluster_take_this_process(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections() + 1)
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.metrics.count_selections() + 1)
     assert not is_worthwhile(work)
-    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections())
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.metrics.count_selections())
     assert is_worthwhile(work)
     elsewhere = Study.model_validate(STUDY.model_dump() | {"dask": {"scheduler": "local"}})
     assert not is_worthwhile(making.work(work.home, NAME, elsewhere))

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -11,15 +10,15 @@ import pytest
 import yaml
 
 import sql
-from dagster_project.analysis.metrics_store import METRICS_VERSION
+from dagster_project.analysis.metrics import METRICS_VERSION
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import locate_shipped_file
-from storage.errors import UserError
+from storage.errors import DerivedDamageError, UserError
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
-from tests.storage.earlier import recorded, rewrite
+from tests.storage.earlier import rewrite_inputs
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
@@ -106,25 +105,38 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "said"),
+    ("part", "value"),
     [
-        ("metrics_version", 1, "damaged or of an earlier version; run: attention-geometry run mine"),
-        ("analysis", {"kappas": [3.0], "scale": "unit"}, "other settings or tensors; run: attention-geometry run mine"),
-        ("tensors", {"study": "mine"}, "from other settings or tensors; run: attention-geometry run mine"),
+        ("metrics_version", 1),
+        ("analysis", {"kappas": [3.0], "scale": "unit"}),
+        ("tensors", {"study": "mine"}),
     ],
 )
-def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object, said: str) -> None:
-    metrics = copied / "metrics" / "mine.zarr"
-    rewrite(metrics, provenance={**recorded(metrics), part: value})
+def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object) -> None:
+    rewrite_inputs(copied / "metrics" / "mine.parts", **{part: value})
+    said = "lack 2 of 2 layers, or are of other settings or tensors; run: attention-geometry run mine"
     with pytest.raises(UserError, match=said):
         making.land(Home(copied), "mine")
 
 
-def test_metrics_without_an_array_are_not_landed_and_need_no_extraction(copied: Path) -> None:
-    shutil.rmtree(copied / "metrics" / "mine.zarr" / "a_0")
-    with pytest.raises(UserError, match="of an earlier version; run: attention-geometry run mine") as caught:
+def test_metrics_without_a_part_are_not_landed_and_need_no_extraction(copied: Path) -> None:
+    making.find_measured(Home(copied), "mine", "upper_bounds").unlink()
+    with pytest.raises(DerivedDamageError, match=r"cannot be read .*; delete its folder and run the study") as caught:
         making.land(Home(copied), "mine")
     assert "--fresh" not in str(caught.value)
+
+
+def test_metrics_of_an_earlier_version_are_measured_again_and_removed(copied: Path) -> None:
+    """They were a Zarr store, of which nothing is read."""
+    home = Home(copied)
+    home.metrics("mine").remove()
+    former = copied / "metrics" / "mine.zarr"
+    former.mkdir()
+    (former / "zarr.json").write_text("{}")
+    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="400")
+    assert "made by an earlier version, which stored them otherwise" in planned.text
+    assert making.measured(making.measure(home, "mine")) == 2
+    assert not former.exists()
 
 
 def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
@@ -164,7 +176,7 @@ def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_fresh_rebuilds_everything(copied: Path) -> None:
-    shutil.rmtree(copied / "metrics" / "mine.zarr" / "k_in")  # whatever became of a store
+    making.find_measured(Home(copied), "mine", "selection_counts").unlink()  # whatever became of a part
     before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--fresh", home=copied)
     assert done.code == 0, done.errors

@@ -14,6 +14,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import find_stale_assets
 from extract import corpora, models
+from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import write_studies
@@ -112,7 +113,7 @@ def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, fir
     assert done.code == 0, done.errors
     assert done.errors.startswith("mine: current: tensors\n" if first else f"mine: makes all {len(NAMES)} assets\n")
     assert ("4 of 4 sequences extracted" in done.errors) == (asset == "tensors")
-    assert "of 4 sequences measured" in done.errors
+    assert "selections, 2 layers measured" in done.errors
     written = {name.split("/")[0] for name in changed(before, states(copied))}
     assert ("tensors" in written, "metrics" in written) == (asset == "tensors", True)
     assert attention_geometry(*ROWS, home=copied) == rows
@@ -139,13 +140,12 @@ def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
 @pytest.mark.parametrize("lost", [False, True])
 def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied: Path, lost: bool) -> None:
     rows = attention_geometry(*ROWS, home=copied)
-    chunk = max(path for path in (copied / "metrics/mine.zarr/k_in/c").rglob("*") if path.is_file())
-    chunk.unlink() if lost else chunk.write_bytes(chunk.read_bytes()[:-8] + b"damaged!")
+    part = making.find_measured(Home(copied), "mine", "selection_counts")
+    part.unlink() if lost else part.write_bytes(part.read_bytes()[:-8] + b"damaged!")
     done = attention_geometry("run", "mine", "--force", "warehouse", home=copied)
     assert done.code == 0, done.errors
-    assert re.search(
-        r"mine: The array 'k_in' of .*/metrics/mine.zarr is damaged in sequence \d; rebuilding it\n", done.errors
-    )
+    said = r"mine: The table .*/layer-000-.*/selection_counts\.parquet cannot be read .*; rebuilding it\n"
+    assert re.search(said, done.errors)
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
     assert attention_geometry(*ROWS, home=copied) == rows
 

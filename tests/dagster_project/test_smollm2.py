@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dagster_project.study.home import Home
 from gallery.__main__ import FOLDER, load_tables, read_tables
 from storage.files.places import LocalPlace
 from storage.warehouse.connection import connect
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 from tests.geometry import oracle
 from tests.shipped import run_shipped
 
@@ -45,7 +47,7 @@ def count_by_definition(weights: NDArray[np.float32], values: NDArray[np.float32
 def test_all_counts_of_one_sequence_are_those_of_the_definitions(home: Path) -> None:
     """Every head, query and N in float64, and where that differs, and in a sample, in rational arithmetic."""
     tensors = SequenceStore.open(LocalPlace(home / "tensors" / f"{NAME}.zarr"), TENSORS)
-    metrics = SequenceStore.open(LocalPlace(home / "metrics" / f"{NAME}.zarr"), SELECTION)
+    metrics = making.open_metrics(Home(home), NAME)
     weights, values = tensors.read("attention", 0), tensors.read("values", 0)
     positions, k_in, k_out = tensors.read("query_position", 0), metrics.read("k_in", 0), metrics.read("k_out", 0)
     generator, compared, exactly = random.Random(0), 0, []

@@ -17,7 +17,6 @@ from scipy import stats
 import sql
 from dagster_project.analysis import passes
 from dagster_project.analysis.means import compute_selection_means
-from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.claims import judge_claims
@@ -27,10 +26,11 @@ from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
 from geometry.bounds.lower import INGREDIENTS
 from geometry.grids import fit_over_ln_n, log_grid
+from geometry.quantities import SELECTION
 from storage.errors import UserError
 from storage.files.parts import read_inputs
-from storage.zarr import sequences as zarr_sequences
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.files.places import LocalPlace
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
@@ -72,8 +72,8 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
     attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
     settings = {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
     together = measure_study(attention, values, first_key, QUERIES, **settings)
-    store = open_metrics(home, NAME)
-    assert {"finished", "learned_sink", *together} == set(store.specs)
+    store = making.open_metrics(home, NAME, STUDY)
+    assert {"learned_sink", *together} == set(SELECTION)
     for name, array in together.items():
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
 
@@ -236,7 +236,7 @@ def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
 
 def read_counts(home: Home) -> tuple[np.ndarray, np.ndarray]:
     """K_in and K_out of the metrics, (sequence, query, layer, head, N)."""
-    metrics = open_metrics(home, NAME)
+    metrics = making.open_metrics(home, NAME, STUDY)
     k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
     return k_in, k_out
 
@@ -388,7 +388,7 @@ def average(curve: np.ndarray, first: float, last: float) -> float:
 
 
 def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> None:
-    (k_in, k_out), metrics, found = read_counts(home), open_metrics(home, NAME), rows(home, "head_levels")
+    (k_in, k_out), metrics, found = read_counts(home), making.open_metrics(home, NAME, STUDY), rows(home, "head_levels")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
     assert len(places) == len(found) == 5 * 3 * 2 * 4
     names = ("r_min", "norm_s", "a_0", "cos_sink", "cos_last")
@@ -477,7 +477,7 @@ def average_free(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int) 
 
 def check_bounds(home: Home, study: Study) -> None:
     """Every row of ``bound_means`` is the mean of the bounds of its selections, read slowly."""
-    metrics, found, kappas = open_metrics(home, NAME), rows(home, "bound_means"), study.analysis.kappas
+    metrics, found, kappas = making.open_metrics(home, NAME, study), rows(home, "bound_means"), study.analysis.kappas
     assert len(found) == count_rows(families=len(kappas) + 1)
     order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
     assert order == sorted(order)
@@ -521,7 +521,7 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     ],
 )
 def test_geometry_of_heads_is_the_mean_over_sequences(home: Home, table: str, columns_of_s: dict[str, str]) -> None:
-    metrics, found = open_metrics(home, NAME), rows(home, table)
+    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, table)
     assert len(found) == count_rows()
     assert {row["sequences"] for row in found} == {5}
     order = [(row["query"], row["layer"], row["head"], row["n"]) for row in found]
@@ -543,7 +543,7 @@ def test_means_are_the_same_however_much_is_read_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """A layer, some of its sequences, or one; the study of the other tests is read in blocks of all layers."""
-    monkeypatch.setattr(passes, "SLAB_BYTES", most)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", most)
     found: dict[str, list[dict[str, Any]]] = {table: [] for table in find_asset("selection_means").tables}
     for table, part in compute_selection_means(open_sources(home, NAME, STUDY)):
         found[table] += part.to_pylist()
@@ -561,13 +561,12 @@ def test_means_are_the_same_however_much_is_read_at_once(
 def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
     """Bit for bit in the metrics, and row for row in what is made of one query."""
     alone = measured(tmp_path, [cut(drawn, query) for drawn in several()])
-    whole, ends = (open_metrics(root, NAME) for root in (home, alone))
+    whole, ends = (making.open_metrics(root, NAME, STUDY) for root in (home, alone))
     assert ends.sizes["n"] == QUERIES[query]
-    for spec in SELECTION:
-        if "query" in spec.dims:
-            found = np.asarray(ends.array(spec.name)[:])
-            among = np.asarray(whole.array(spec.name)[:, query : query + 1])
-            np.testing.assert_array_equal(found, among[..., : found.shape[-1]], err_msg=spec.name)
+    for name, quantity in SELECTION.items():
+        if "query" in quantity.axes:
+            found, among = ends.array(name), whole.array(name)[:, query : query + 1]
+            np.testing.assert_array_equal(found, among[..., : found.shape[-1]], err_msg=name)
     for asset in ("assumption_weights", "selection_means"):
         making.summarise(alone, NAME, STUDY, [asset])
         for table in find_asset(asset).tables:
@@ -586,7 +585,7 @@ def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path
 
 def read_versions(home: Home, table: str) -> dict[str, int]:
     """What the only part of a table says that it was made by."""
-    made = read_inputs(making.find_part(home, NAME, table))
+    made = read_inputs(LocalPlace(making.find_part(home, NAME, table).parent))
     assert made is not None
     versions: dict[str, int] = made["inputs"]["versions"]
     return versions
@@ -698,7 +697,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     """Four times the sequences, read in blocks of one.
 
     Only means over heads of every sequence take more, and what reads a layer of all sequences: fits, and bounds on a
-    grid of N. What an open store keeps has a bound and a test of its own; most of what reading leaves is collected.
+    grid of N. Most of what reading leaves is collected.
     """
     read, reads = SequenceStore.read, count()
 
@@ -708,8 +707,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
         return read(*asked)
 
     monkeypatch.setattr(SequenceStore, "read", collect)
-    monkeypatch.setattr(zarr_sequences, "KEPT", 0)
-    monkeypatch.setattr(passes, "SLAB_BYTES", 1)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
     few, many = peaks(tmp_path / "few", FEW), peaks(tmp_path / "many", MANY)
     more, of_model = MANY - FEW, 8 * (sum(QUERIES[:2]) + 2 + KEYS) + 34 * KEYS  # bytes: sums, and their moments
     grown = {

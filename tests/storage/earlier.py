@@ -1,9 +1,11 @@
-"""Stores as earlier versions described them."""
+"""Stores and parts as other versions described them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from storage.files.parts import INPUTS, compute_digest, read_inputs
+from storage.files.places import LocalPlace
 from storage.zarr.sequences import DIGEST, DOCUMENTS
 
 
@@ -19,3 +21,19 @@ def recorded(store: Path) -> dict[str, Any]:
     """The provenance that the document of a store has."""
     found: dict[str, Any] = json.loads((store / "zarr.json").read_text(encoding="utf-8"))["attributes"]["provenance"]
     return found
+
+
+def recorded_inputs(folder: Path) -> list[dict[str, Any]]:
+    """What the parts in each folder below this one say that they were made of."""
+    found = (read_inputs(LocalPlace(made)) for made in sorted(folder.iterdir()))
+    return [made["inputs"] for made in found if made is not None]
+
+
+def rewrite_inputs(folder: Path, **changes: object) -> None:
+    """Let all parts in the folders below this one say that they were made of something else."""
+    for made in sorted(folder.iterdir()):
+        document = json.loads((made / INPUTS).read_text(encoding="utf-8"))
+        del document["digest"]
+        document["inputs"] |= changes
+        (made / INPUTS).write_text(json.dumps(document | {"digest": compute_digest(document)}), encoding="utf-8")
+        made.rename(made.with_name(f"{made.name[:-12]}{compute_digest(document['inputs'])}"))

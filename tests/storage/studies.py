@@ -1,17 +1,23 @@
 """Small finished stores to test with."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.metrics import Metrics
+from geometry.quantities import BY_SEEN_KEY, ROLES, SELECTION
+from storage.files.parts import write_parts
 from storage.files.places import LocalPlace
 from storage.warehouse.connection import locate_database
 from storage.warehouse.landing import land
-from storage.zarr.arrays import SELECTION, TENSORS
+from storage.warehouse.rows import MEASURED, TOPS, build_measured_rows
+from storage.zarr.arrays import TENSORS, LayerSize
+from storage.zarr.layers import index_part
 from storage.zarr.sequences import SequenceStore
 from tests import made_up
 from tests.geometry.measured_studies import measure_study
@@ -66,17 +72,88 @@ def tensor_store(path: Path | LocalPlace) -> SequenceStore:
     return store
 
 
-def metrics_store(path: Path | LocalPlace, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
-    sizes = {name: size for name, size in tensors.sizes.items() if name != "head_dim"}
-    sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
-    analysis = {"kappas": list(kappas), "scale": "unit"}
-    store = SequenceStore.resume(LocalPlace(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
+def measured(tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> dict[str, np.ndarray]:
+    """Every measured quantity of these tensors, (sequence, …)."""
     attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
     computed = measure_study(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
-    computed["learned_sink"] = np.asarray(tensors.array("learned_sink")[:])
-    for index in store.find_missing():
-        store.write(index, {name: array[index] for name, array in computed.items()})
-    return store
+    return computed | {"learned_sink": np.asarray(tensors.array("learned_sink")[:])}
+
+
+def measured_rows(
+    arrays: Mapping[str, np.ndarray],
+    sizes: Sequence[LayerSize],
+    queries: Sequence[int] = QUERIES,
+    kappas: Sequence[float] = KAPPAS,
+    layers: Sequence[int] | None = None,
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of measured quantities, (sequence, …) each: layer by layer, sequence by sequence."""
+    attending = [layer for layer, size in enumerate(sizes) if size.heads]
+    for layer in attending if layers is None else layers:
+        parts = {
+            name: array[(slice(None), *index_part(sizes[layer], SELECTION[name].axes, layer=layer))]
+            for name, array in arrays.items()
+        }
+        for sequence in range(len(parts["n_keys"])):
+            one = {name: array[sequence] for name, array in parts.items()}
+            settings = {"sequence": sequence, "layer": layer, "queries": queries, "kappas": kappas, "scale": "unit"}
+            yield from build_measured_rows(one, **settings)  # type: ignore[arg-type]
+
+
+def write_metrics(metrics: Metrics, arrays: Mapping[str, np.ndarray]) -> Metrics:
+    """Write the parts of all layers, from measured quantities, (sequence, …)."""
+    for layer in metrics.find_missing():
+        rows = measured_rows(arrays, metrics.layers, metrics.queries, metrics.made_of["analysis"]["kappas"], [layer])
+        write_parts(metrics.folder, MEASURED, rows, metrics.build_inputs(layer), {"device": "cpu"})
+    return metrics.require_complete()
+
+
+class MetricArrays:
+    """The measured quantities of a study as whole arrays, (sequence, …); what is not stored is fill."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics, self.layers = metrics, metrics.layers
+        self.sizes = metrics.tensors.sizes
+        self.sizes |= {"n": metrics.queries[-1], "kappa": len(metrics.made_of["analysis"]["kappas"])}
+
+    @cache  # noqa: B019 (a few studies)
+    def array(self, name: str) -> np.ndarray:
+        """All of a quantity."""
+        quantity = SELECTION[name]
+        whole = np.full([self.sizes[axis] for axis in ("sequence", *quantity.axes)], quantity.fill, quantity.dtype)
+        if top := next((top for top, names in TOPS.items() if name in names), None):
+            return self._fill_tops(whole, top, TOPS[top].index(name))
+        for layer, size in enumerate(self.layers):
+            for query in range(self.sizes["query"]) if size.heads else ():
+                keys, where = int(self.metrics.n_keys[query, layer]), {"layer": layer, "query": query, "n": slice(0)}
+                if name == "n_keys":
+                    whole[:, query, layer] = keys
+                    continue
+                if quantity.axes == BY_SEEN_KEY:
+                    last = self.metrics.queries[query] + 1
+                    where["key"] = slice(last - keys, last)
+                where["n"] = slice(keys - 1)
+                by_query = "query" in quantity.axes
+                part = whole[(slice(None), *index_part(size, quantity.axes, **where))]
+                part[:] = self.metrics.read(name, layer, query=query if by_query else None)
+        return whole
+
+    def _fill_tops(self, whole: np.ndarray, top: str, part: int) -> np.ndarray:
+        """The number of a key from the first that is seen (0), or that of its role (1), from the rows of a table."""
+        for row in pa.Table.from_batches(self.metrics.stream("concentration")).to_pylist():
+            where = row["sequence"], self.metrics.queries.index(row["query"]), row["layer"], row["head"]
+            position, role = row[f"{top}_position"], row[f"{top}_role"]
+            if (position if part == 0 else role) is not None:
+                first = row["query"] + 1 - row["n_keys"]
+                whole[where] = position - first if part == 0 else ROLES.index(role)
+        return whole
+
+    def read(self, name: str, index: object) -> np.ndarray:
+        """Part of a quantity."""
+        return np.asarray(self.array(name)[index])
+
+    def read_layer(self, name: str, layer: int) -> np.ndarray:
+        """The part of a quantity that belongs to a layer, (sequence, …)."""
+        return self.read(name, (slice(None), *index_part(self.layers[layer], SELECTION[name].axes, layer=layer)))
 
 
 def tables(study: MadeUp = STUDY) -> Tables:

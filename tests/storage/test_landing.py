@@ -17,14 +17,15 @@ import pytest
 
 import sql
 from storage.errors import UserError
+from storage.files.parts import list_parts, read_part, write_parts
+from storage.files.places import LocalPlace
 from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.relations import find_tables_read
 from storage.warehouse.scheduler import iterate_jobs
-from tests.storage import studies
-from tests.storage.studies import QUERIES, Tables
+from tests.storage.studies import Tables
 
 
 def test_a_statement_reads_what_its_macros_and_views_read() -> None:
@@ -95,16 +96,15 @@ def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> 
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
 
 
-def test_a_damaged_chunk_of_metrics_is_said_as_the_store_says_it(tmp_path: Path, tables: Tables) -> None:
-    metrics = studies.metrics_store(tmp_path / "metrics.zarr", studies.tensor_store(tmp_path / "tensors.zarr"))
-    shard = next(path for path in (tmp_path / "metrics.zarr" / "r_min" / "c" / "1").rglob("*") if path.is_file())
-    data = bytearray(shard.read_bytes())
-    data[7] ^= 0xFF
-    shard.write_bytes(data)
-    with pytest.raises(UserError, match=r"^The array 'r_min' of .* is damaged in sequence 1; run again[^\n]*$"):
-        land(
-            tmp_path / "warehouse", "small", tables | {"selection_counts": rows.build_selection_rows(metrics, QUERIES)}
-        )
+def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tables) -> None:
+    rows_of = (("selection_counts", batch) for batch in tables["selection_counts"])
+    made = write_parts(LocalPlace(tmp_path), ["selection_counts"], rows_of, {"step": "layer-000"}, {})
+    (part,) = list_parts(made)
+    data = bytearray(part.path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    part.path.write_bytes(data)
+    with pytest.raises(UserError, match=r"^The table .*selection_counts\.parquet cannot be read [^\n]*run the study"):
+        land(tmp_path / "warehouse", "small", tables | {"selection_counts": read_part(part)})
 
 
 def test_what_is_stopped_runs_no_other_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

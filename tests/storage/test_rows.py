@@ -1,6 +1,6 @@
 """Rows equal the arrays they are made of: every element where it belongs, NULL where there is nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,40 +13,47 @@ from geometry.grids import list_half_octaves
 from geometry.quantities import RATES, TOP_KEYS, Concentration, QueryMeasures, list_declared
 from storage.files.places import LocalPlace
 from storage.warehouse import rows
-from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
-from storage.zarr.arrays import SELECTION, LayerSize, build_tensor_specs
+from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD
+from storage.zarr.arrays import LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES, Tables
+
+Arrays = dict[str, np.ndarray]
 
 Stored = Callable[..., float | int | None]
 
 
 @pytest.fixture(scope="module")
-def metrics(tmp_path_factory: pytest.TempPathFactory) -> SequenceStore:
-    folder = tmp_path_factory.mktemp("stores")
-    return studies.metrics_store(folder / "metrics.zarr", studies.tensor_store(folder / "tensors.zarr"))
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> SequenceStore:
+    return studies.tensor_store(tmp_path_factory.mktemp("stores") / "tensors.zarr")
 
 
 @pytest.fixture(scope="module")
-def tables(metrics: SequenceStore) -> Tables:
+def metrics(tensors: SequenceStore) -> Arrays:
+    return studies.measured(tensors)
+
+
+def build(arrays: Arrays, layers: Sequence[LayerSize], queries: Sequence[int] = QUERIES) -> Tables:
+    """The rows of each table."""
+    tables: Tables = {}
+    for table, batch in studies.measured_rows(arrays, layers, queries):
+        tables.setdefault(table, []).append(batch)
+    return tables
+
+
+@pytest.fixture(scope="module")
+def tables(metrics: Arrays, tensors: SequenceStore) -> Tables:
     """The rows that are made of the metrics."""
-    return {
-        "selection_counts": list(rows.build_selection_rows(metrics, QUERIES)),
-        "upper_bounds": list(rows.build_upper_bound_rows(metrics, QUERIES)),
-        "attention_rows": list(build_attention_rows(metrics, QUERIES)),
-        "concentration": list(build_concentration_rows(metrics, QUERIES)),
-        "value_scales": list(rows.build_value_scale_rows(metrics, QUERIES)),
-    }
+    return build(metrics, tensors.layers)
 
 
 @pytest.fixture(scope="module")
-def stored(metrics: SequenceStore) -> Stored:
+def stored(metrics: Arrays) -> Stored:
     """Reads one element of an array, NaN as None."""
-    arrays = {spec.name: np.asarray(metrics.array(spec.name)[:]) for spec in SELECTION}
 
     def read(name: str, *index: int) -> float | int | None:
-        found = arrays[name][index].item()
+        found = metrics[name][index].item()
         return None if found != found else found
 
     return read
@@ -65,16 +72,16 @@ SELECTIONS = [
 """Index of sequence, query, layer and head, and N, of every selection."""
 
 
-def test_a_batch_is_at_most_one_query_of_one_sequence(tables: Tables) -> None:
-    for name, count in {"selection_counts": 9, "upper_bounds": 18, "attention_rows": 9, "concentration": 9}.items():
-        assert len(tables[name]) == count
+def test_a_batch_is_one_query_of_a_layer_of_a_sequence(tables: Tables) -> None:
+    for name in ("selection_counts", "upper_bounds", "attention_rows", "concentration"):
+        assert len(tables[name]) == 18
         for batch in tables[name]:
-            assert len({(row["sequence"], row["query"]) for row in batch.to_pylist()}) == 1
+            assert len({(row["sequence"], row["query"], row["layer"]) for row in batch.to_pylist()}) == 1
 
 
 def test_selections(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
-    assert [place(row, "head", "n") for row in found] == SELECTIONS
+    assert sorted(place(row, "head", "n") for row in found) == SELECTIONS
     for row in found:
         where = (*place(row, "head"), row["n"] - 1)
         for name in BY_N:
@@ -127,7 +134,7 @@ def test_upper_bounds(stored: Stored, tables: Tables) -> None:
 
 def test_rows_of_attention(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
-    assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
+    assert sorted(place(row, "head") for row in found) == list(np.ndindex(3, 3, 2, 4))
     parts = {"norm_y_0", "norm_y_last", "norm_rest", "total_rest", "norm_contributions"}
     outputs = {"norm_output", "norm_output_without_sink", "norm_output_without_last"}
     assert set(BY_HEAD) == {"weight_sum", "sink_weight", "learned_sink", "cos_last_p05", *parts, *outputs}
@@ -144,7 +151,7 @@ def test_rows_of_attention(stored: Stored, tables: Tables) -> None:
 
 def test_concentration(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["concentration"]).to_pylist()
-    assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
+    assert sorted(place(row, "head") for row in found) == list(np.ndindex(3, 3, 2, 4))
     assert {"effective_keys", "effective_contributors", "top_weight", "n_50", "contributors_99"} <= set(SPREAD)
     roles: set[tuple[str, str]] = set()
     for row in found:
@@ -164,29 +171,26 @@ def test_concentration(stored: Stored, tables: Tables) -> None:
     assert roles == {*product(("top_role", "top_contributor_role"), ("sink", "last", "other"))}
 
 
-def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
-    nothing = SequenceStore.resume(LocalPlace(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
+def test_what_contributes_nothing_has_no_top_contributor(metrics: Arrays, tensors: SequenceStore) -> None:
     missing = {name: quantity.fill for name, quantity in list_declared(Concentration).items() if quantity.missing}
-    for sequence in range(3):
-        arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}
-        nothing.write(sequence, arrays | {name: np.full_like(arrays[name], fill) for name, fill in missing.items()})
-    for batch in build_concentration_rows(nothing, QUERIES):
+    nothing = metrics | {name: np.full_like(metrics[name], fill) for name, fill in missing.items()}
+    for batch in build(nothing, tensors.layers)["concentration"]:
         for row in batch.to_pylist():
             empty = {name for name, value in row.items() if value is None}
             assert empty == (missing.keys() - {"top_contributor"}) | {"top_contributor_position"}
 
 
-def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: SequenceStore) -> None:
+def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: Arrays, tensors: SequenceStore) -> None:
     """Were the queries others, so were the answer."""
-    for batch in build_attention_rows(metrics, (5, 7, 8)):
+    for batch in build(metrics, tensors.layers, (5, 8, 10))["attention_rows"]:
         for row in batch.to_pylist():
-            assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 1)})
+            assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 0), (8, 1)})
 
 
-def test_scales_of_values(metrics: SequenceStore, stored: Stored, tables: Tables) -> None:
+def test_scales_of_values(metrics: Arrays, stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["value_scales"]).to_pylist()
-    assert [place(row, "kv_head") for row in found] == list(np.ndindex(3, 3, 2, 2))
-    norms, cosines = (np.asarray(metrics.array(name)[:]) for name in ("value_norm", "cos_sink_of_keys"))
+    assert sorted(place(row, "kv_head") for row in found) == list(np.ndindex(3, 3, 2, 2))
+    norms, cosines = (metrics[name] for name in ("value_norm", "cos_sink_of_keys"))
     for row in found:
         where = sequence, query, layer, kv_head = place(row, "kv_head")
         assert row["value_scale"] == stored("value_scale", *where)

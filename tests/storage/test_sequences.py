@@ -15,8 +15,7 @@ from zarr.storage import LocalStore
 
 from storage.errors import UserError
 from storage.files.places import LocalPlace, Place
-from storage.zarr import sequences
-from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
+from storage.zarr.arrays import CHUNK_BYTES, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
 from storage.zarr.sequences import WRITING, SequenceStore, select_codecs
 from tests.memory import trace
 from tests.storage.earlier import rewrite
@@ -61,7 +60,6 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
         LocalPlace(tmp_path / "half.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, {}
     )
     assert compressors(tmp_path / "half.zarr") == [None]
-    assert {spec.compression for spec in SELECTION} == {"zstd"}
 
 
 BLOCKS: list[Any] = [
@@ -179,8 +177,9 @@ def test_foreign_and_older_stores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no store at"):
         SequenceStore.open(LocalPlace(tmp_path / "none.zarr"), TENSORS)
     store = tensor_store(tmp_path / "s.zarr")
+    foreign = ArraySpec("k_in", ("sequence", "query"), "int32", "keys", "of another kind of store")
     with pytest.raises(UserError, match="has no array 'k_in'"):
-        SequenceStore.open(store.path, SELECTION)
+        SequenceStore.open(store.path, (foreign,))
     _plain_to_write(store.path).attrs["format_version"] = 0
     with pytest.raises(UserError, match=r"format version 0.*--fresh"):
         SequenceStore.open(store.path, TENSORS)
@@ -273,85 +272,6 @@ def test_damage_is_said_in_a_line_that_names_the_sequence(tmp_path: Path, how: s
     np.testing.assert_array_equal(store.read(name, slice(2, None))[0], one_sequence(2)[name])
 
 
-def test_what_is_derived_is_computed_anew_where_it_is_damaged(tmp_path: Path) -> None:
-    made = provenance() | {"tensors": provenance()}
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, made)
-    store.write(0, one_sequence(0))
-    _damage(Path(store.path) / "tokens" / "c" / "0" / "0", "flipped")
-    with pytest.raises(UserError, match=r"'tokens' of .*in sequence 0; delete .*s\.zarr and run the study again"):
-        store.read("tokens", 0)
-
-
-@pytest.fixture
-def accesses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, slice]]:
-    """What is read from the disk: name of the array and sequences."""
-    found: list[tuple[str, slice]] = []
-
-    def read(store: SequenceStore, array: Any, parts: tuple[slice, ...]) -> Any:
-        found.append((array.basename, parts[0]))
-        return plain(store, array, parts)
-
-    plain = SequenceStore._read_part
-    monkeypatch.setattr(SequenceStore, "_read_part", read)
-    return found
-
-
-@pytest.mark.parametrize("name", ["attention", "values", "first_key"])
-def test_one_sequence_of_a_complete_store_is_read_once(
-    tmp_path: Path, name: str, accesses: list[tuple[str, slice]]
-) -> None:
-    specs = build_tensor_specs(values="float16", computed="float16")
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
-    for sequence in range(SIZES["sequence"]):
-        store.write(sequence, one_sequence(sequence))
-    for index in (1, (1, 0), (1, slice(None), -1), (slice(0, 2), 0)):
-        piecewise = SequenceStore.open(store.path, specs).read(name, index)
-        store = SequenceStore.open(store.path, specs).require_complete()
-        accesses.clear()
-        for _ in range(3):
-            found = store.read(name, index)
-            np.testing.assert_array_equal(found, piecewise)
-            assert (found.dtype, found.shape) == (piecewise.dtype, piecewise.shape)
-            found[...] = 0  # which is the caller's own
-        assert accesses == [
-            (name, slice(at, at + 1)) for at in ([0, 1] if isinstance(index, tuple) and index[0] != 1 else [1])
-        ]
-
-
-def test_what_is_kept_of_a_store_is_bounded(
-    tmp_path: Path, accesses: list[tuple[str, slice]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tensor_store(tmp_path / "s.zarr").path
-    one, larger = (one_sequence(0)[name].nbytes for name in ("values", "attention"))
-    assert one < larger
-    monkeypatch.setattr(sequences, "KEPT_SEQUENCE", one)
-    monkeypatch.setattr(sequences, "KEPT", 2 * (one + sequences.KEPT_BESIDE))
-    store = SequenceStore.open(path, TENSORS).require_complete()
-    accesses.clear()
-    for _ in range(2):
-        for sequence in range(3):
-            for name in ("attention", "values"):
-                np.testing.assert_array_equal(store.read(name, (sequence, 0)), one_sequence(sequence)[name][0])
-    assert [part.start for name, part in accesses if name == "values"] == [0, 1, 2, 2]
-    assert [part.start for name, part in accesses if name == "attention"] == [0, 1, 2] * 2
-
-
-def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path) -> None:
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
-    assert np.isnan(store.read("attention", 0)).all()
-    store.write(0, one_sequence(0))
-    np.testing.assert_array_equal(store.read("attention", 0), one_sequence(0)["attention"])
-
-
-def test_damage_of_another_sequence_does_not_matter_to_one_that_is_kept(tmp_path: Path) -> None:
-    store = tensor_store(tmp_path / "s.zarr").require_complete()
-    _damage(Path(store.path) / "values" / "c/1/0/0/0/0", "flipped")
-    for sequence in (0, 2):
-        np.testing.assert_array_equal(store.read("values", (sequence, 1)), one_sequence(sequence)["values"][1])
-    with pytest.raises(UserError, match=r"'values' of .* is damaged in sequence 1; run again with --fresh"):
-        store.read("values", (1, 0))
-
-
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     _damage(Path(store.path) / "finished" / "c" / "2", "cut")
@@ -383,26 +303,21 @@ def test_an_array_whose_document_is_lost_is_named(tmp_path: Path) -> None:
 
 def test_chunks_stay_below_their_bytes_and_divide_their_arrays() -> None:
     sizes = {"sequence": 2, "query": 5, "layer": 3, "head": 24, "kv_head": 24, "key": 8192, "head_dim": 128}
-    sizes |= {"kappa": 16, "n": 8191}
-    for spec in (*TENSORS, *SELECTION):
+    for spec in TENSORS:
         chunk, shape = spec.chunk(sizes), spec.shape(sizes)
-        assert np.prod(chunk) * np.dtype(spec.dtype).itemsize <= max(spec.most, np.prod(chunk[-2:]) * 4)
+        assert np.prod(chunk) * np.dtype(spec.dtype).itemsize <= max(CHUNK_BYTES, np.prod(chunk[-2:]) * 4)
         assert all(long % short == 0 for long, short in zip(shape, chunk, strict=True))
     values = next(spec for spec in TENSORS if spec.name == "values")
     assert values.chunk(sizes) == (1, 1, 8, 8192, 128)
-    bound = next(spec for spec in SELECTION if spec.name == "recall_upper")
-    assert bound.chunk(sizes) == (1, 1, 1, 1, 16, 8191)
-    assert bound.chunk(sizes | {"n": 127}) == (1, 1, 1, 24, 16, 127)
 
 
 def test_every_array_is_declared_once_and_whole() -> None:
-    for specs in (TENSORS, SELECTION):
-        assert len({spec.name for spec in specs}) == len(specs)
-        for spec in specs:
-            assert spec.dims[0] == "sequence"
-            assert spec.unit
-            assert spec.meaning
-            assert set(spec.whole) <= set(spec.dims)
+    assert len({spec.name for spec in TENSORS}) == len(TENSORS)
+    for spec in TENSORS:
+        assert spec.dims[0] == "sequence"
+        assert spec.unit
+        assert spec.meaning
+        assert set(spec.whole) <= set(spec.dims)
 
 
 def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
