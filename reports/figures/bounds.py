@@ -106,7 +106,7 @@ def _build_width(source: Source) -> Figure:
         return draft.leave_empty(f"it hardly depends on κ. {findings.describe_width(rows)}")
     return draft.show(
         findings.describe_width(rows),
-        "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are tight at "
+        "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are close at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
         charts=(charts.width(draft.table),),
     )

@@ -121,4 +121,5 @@ def test_a_family_that_is_killed_and_run_again_has_the_same_tables(tmp_path: Pat
         assert (home.families / "sizes.html").exists()
         made += 1
     assert made >= 3
+    assert attention_geometry("doctor", "--clean", home=home.root).code == 0
     assert "partial" not in " ".join(path.name for path in home.root.rglob("*"))

@@ -181,8 +181,7 @@ def test_fresh_rebuilds_everything(copied: Path) -> None:
     done = attention_geometry("run", "mine", "--fresh", home=copied)
     assert done.code == 0, done.errors
     assert "4 of 4 sequences extracted" in done.errors
-    lines = [line.split(":")[0] for line in done.errors.splitlines()]
-    assert lines == ["mine"] * (5 + len(SUMMARIES)), "in a pipe, plain lines only"
+    assert {line.split(":")[0] for line in done.errors.splitlines()} == {"mine"}, "in a pipe, plain lines only"
     assert not set("\r\x1b") & set(done.errors + done.text)
     assert all(stores(copied)[name] != found for name, found in before.items() if "/c/" in name)
     assert attention_geometry(*ROWS, home=copied) == rows

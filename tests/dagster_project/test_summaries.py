@@ -697,7 +697,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     """Four times the sequences, read in blocks of one.
 
     Only means over heads of every sequence take more, and what reads a layer of all sequences: fits, and bounds on a
-    grid of N. Most of what reading leaves is collected.
+    grid of N. Most of what reading leaves is collected. Of a part of metrics the end is read at once, up to 1 MiB.
     """
     read, reads = SequenceStore.read, count()
 
@@ -719,4 +719,4 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     }
     stored = 4 * 2 * KEYS * (3 * 4 + 2 * HEAD_DIM)  # weights and value states of a sequence
     for step, peak in few.items():
-        assert many[step] - peak <= more * (grown.get(step, 0) + stored / 3), step
+        assert many[step] - peak <= more * (grown.get(step, 0) + stored / 3) + 2**20, step
