@@ -70,13 +70,14 @@ PARTS = {
 """The parts of the text, each about one study."""
 
 STUDY = """
-SELECT * EXCLUDE (provenance), provenance ->> '$.summaries.claims' AS rules, (
+SELECT * EXCLUDE (provenance, model), if(model LIKE '/%', parse_filename(model), model) AS model,
+    provenance ->> '$.summaries.claims' AS rules, (
     SELECT sequences FROM studies AS other WHERE other.study = studies.twin
 ) AS twin_sequences
 FROM studies
 WHERE study = $study
 """
-"""Of ``studies``; ``rules`` stands for the claims and the way in which they are judged."""
+"""Of ``studies``, without a local model's folder; ``rules`` stands for the claims and how they are judged."""
 
 MEASURES = """
 SELECT * EXCLUDE (study, draws, seed)

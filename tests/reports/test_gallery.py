@@ -105,6 +105,10 @@ def test_what_to_remember_follows_from_verdicts_and_measures() -> None:
     assert not {*before} & {*after}
 
 
+def test_no_path_of_a_machine_is_stored() -> None:
+    assert not [name for part in MODELS for name in TABLES[f"{part}.study"] if name["model"].startswith("/")]
+
+
 def test_models_are_named_by_what_is_known_of_them() -> None:
     assert spread({"A": True, "B": True}) == "in all"
     assert spread({"A": False, "B": False}) == "in none"
