@@ -4,11 +4,9 @@ import json
 import re
 import resource
 import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from urllib.request import urlopen
@@ -24,6 +22,7 @@ from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.dataset import CARD, DATABASE, TABLES, drop_folders
 from tests.dagster_project.driver import attention_geometry, files
+from tests.extract.fake_hub import running
 from tests.storage.shell import run_shell
 
 HOSTILE = "|`[x](javascript:alert(1))<script>alert(1)</script>\n---\n"
@@ -54,17 +53,9 @@ class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-@contextmanager
-def serve(folder: Path) -> Iterator[str]:
+def serve(folder: Path) -> AbstractContextManager[str]:
     """The address of a static host of a folder."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    return running(partial(_Quiet, directory=folder))
 
 
 def read_first_row(url: str) -> object:

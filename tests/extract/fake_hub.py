@@ -54,7 +54,7 @@ def serve(repositories: Mapping[str, Path]) -> Iterator[str]:
             status, content, error = _answer(repositories, self.path.partition("?")[0])
             self.answer(status, content, error)
 
-    with _running(Handler) as address:
+    with running(Handler) as address:
         yield address
 
 
@@ -78,7 +78,7 @@ def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
                 status, content = fault, b""
             self.answer(status, content, error, fault)
 
-    with _running(Handler) as hub.address:
+    with running(Handler) as hub.address:
         yield hub
 
 
@@ -115,7 +115,7 @@ class _Quiet(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def running(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     """Run a server on a free port of loopback; yields its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
