@@ -29,6 +29,7 @@ from reports.queries import ask
 from reports.rendering import write_spec
 from storage.files.root import data_root, warehouse_of
 from storage.warehouse.connection import connect
+from storage.warehouse.dataset import drop_folders
 from storage.warehouse.relations import quote_literal
 
 SOURCES = Path(__file__).parent
@@ -70,14 +71,13 @@ PARTS = {
 """The parts of the text, each about one study."""
 
 STUDY = """
-SELECT * EXCLUDE (provenance, model), if(model LIKE '/%', parse_filename(model), model) AS model,
-    provenance ->> '$.summaries.claims' AS rules, (
+SELECT * EXCLUDE (provenance), provenance ->> '$.summaries.claims' AS rules, (
     SELECT sequences FROM studies AS other WHERE other.study = studies.twin
 ) AS twin_sequences
 FROM studies
 WHERE study = $study
 """
-"""Of ``studies``, without a local model's folder; ``rules`` stands for the claims and how they are judged."""
+"""Of ``studies``; ``rules`` stands for the claims and the way in which they are judged."""
 
 MEASURES = """
 SELECT * EXCLUDE (study, draws, seed)
@@ -120,6 +120,8 @@ def read_tables(connection: duckdb.DuckDBPyConnection, part: str, study: str) ->
         statements |= {f"{part}.measures": MEASURES, f"{part}.values": VALUES}
     statements |= {name: (SOURCES / f"{name}.sql").read_text(encoding="utf-8") for name in PARTS[part].own}
     tables = {name: connection.sql(text, params={"study": study}).to_arrow_table() for name, text in statements.items()}
+    told = tables[f"{part}.study"]  # without the folder of a local model
+    tables[f"{part}.study"] = pa.Table.from_pylist([drop_folders(row) for row in told.to_pylist()], schema=told.schema)
     return tables | {f"{part}.{query}": ask(connection, query, study=study).table for query in PARTS[part].queries}
 
 

@@ -20,6 +20,7 @@ from reports.queries import ask
 from storage.errors import UserError
 from storage.files.staging import explain_unwritable, recover_folder, stage_folder
 from storage.files.user_paths import refuse_existing
+from storage.warehouse.dataset import drop_folders
 
 if TYPE_CHECKING:
     from extract.effects import OpenedModel
@@ -162,7 +163,7 @@ def _build_columns(
 
 
 def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") -> dict[str, Any]:
-    """The fields of ``config.json`` on what was read, and how."""
+    """The fields of ``config.json`` on what was read, and how, without the folders of local models and texts."""
     from extract.rows import LARGEST, LEAST, LEAST_INDUCTION
 
     sequences, keys = opened.tokens.shape
@@ -178,7 +179,7 @@ def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") 
         "study": study,
         **{name: provenance[name] for name in ("settings", "inputs", "versions")},
     }
-    return {
+    told = {
         "model_name": provenance["settings"]["model"]["id"],
         "np_model_id": None,
         "dataset_name": provenance["settings"]["corpus"]["id"],
@@ -187,3 +188,4 @@ def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") 
         "n_intervals": min(headvis.INTERVALS, sequences),
         "pipeline_config": read,
     }
+    return {name: drop_folders(value) for name, value in told.items()}

@@ -203,6 +203,14 @@ def read_head(tree: Path, layer: int, head: int) -> dict[str, Any]:
     return content
 
 
+def test_nothing_is_said_of_the_machine(tree: Path, mine: Path, inputs: Path) -> None:
+    """The tree is for others; the study's model and text are files of this machine."""
+    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
+        assert str(inputs) in str(connection.sql("SELECT provenance FROM studies").fetchall())
+    assert not [path for path in tree.rglob("*.json") if str(inputs) in path.read_text(encoding="utf-8")]
+    assert load(tree / "config.json")["model_name"] == "llama"
+
+
 def test_every_file_is_as_its_readers_expect(tree: Path) -> None:
     check_tree(tree)
     config = load(tree / "config.json")
