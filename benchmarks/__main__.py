@@ -20,7 +20,6 @@ from benchmarks import (
     gpu,
     landing,
     large,
-    load,
     metrics,
     processes,
     run,
@@ -40,7 +39,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *effects.BENCHMARKS,
     processes.BENCHMARK,
     landing.BENCHMARK,
-    load.BENCHMARK,
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -7,14 +7,6 @@ NIGHTLY = bool(os.environ.get("ATTENTION_GEOMETRY_NIGHTLY"))
 FLIPS = 1000 if NIGHTLY else 22
 """Bits flipped in files of a data root."""
 
-POWER_LOSSES = 20 if NIGHTLY else 5
-"""Losses of power while a study is measured, summarised and landed."""
-
-INTERRUPTS = 30 if NIGHTLY else 8
-"""Interrupts of a run at moments drawn at random."""
-
-PAIRS = 2 if NIGHTLY else 1
-"""Pairs of runs that start at the same time."""
 
 KILLED_STUDIES = 6 if NIGHTLY else 2
 """Studies that are killed in every one of their stages, half of them in the place of another."""

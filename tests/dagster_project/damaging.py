@@ -1,8 +1,6 @@
 """What of the study ``mine`` can be read after damage, and doing what the line about a damage says."""
 
 import hashlib
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache, partial
@@ -18,7 +16,6 @@ from storage.files.places import LocalPlace
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.dagster_project.driver import attention_geometry
 
 
 def contents(home: Home) -> dict[str, str]:
@@ -57,19 +54,3 @@ def read_piece(path: Path) -> bytes:
     if path in dict(find_damaged_pieces(path.parent)):
         raise UserError(str(path))
     return path.read_bytes()
-
-
-def delete_named(damage: str) -> None:
-    """Delete what the line about a damage says is to be deleted, if it does."""
-    if found := re.search(r"delete (it|/\S+)", damage):
-        named = re.search(r"/\S+\.parquet", damage) if found[1] == "it" else None
-        path = Path(named[0] if named else found[1])
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def run_named(home: Home, damage: str) -> None:
-    """Run the command that it names."""
-    command = re.search(r"attention-geometry ((?:run mine|doctor)(?: --[a-z-]+(?: warehouse)?)?)", damage)
-    assert command, damage
-    done = attention_geometry(*command[1].split(), home=home.root)
-    assert done.code == 0, done.errors

@@ -30,7 +30,6 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-import attention_geometry
 import storage
 from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
@@ -143,15 +142,6 @@ def test_a_text_gives_what_a_study_of_it_gives(mine: Path, inputs: Path, monkeyp
     assert difference(rows[0]) < 1e-3
     assert difference(rows[1]) > 1e-2, "another sequence would be noticed"
     assert np.mean([one != other for one, other in zip(found.taxonomy["label"].to_pylist(), labels, strict=True)]) < 0.2
-
-
-def test_a_query_does_not_depend_on_what_follows_it() -> None:
-    model = tiny_model()
-    early = analyze(model, TOKENIZER, TEXT, query=QUERY)
-    ids = early.tokens["token_id"].to_pylist()[1 : QUERY + 1]
-    alone = analyze(model, TOKENIZER, TOKENIZER.decode(ids))
-    assert alone.tokens["token_id"].to_pylist()[1:] == ids
-    np.testing.assert_allclose(early.top_keys["weight"], alone.top_keys["weight"], atol=1e-5)
 
 
 def test_keys_that_a_window_hides_are_no_keys() -> None:
@@ -540,19 +530,6 @@ def test_importing_the_module_loads_nothing_heavy() -> None:
     script = "import attention_geometry, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "numpy", "duckdb", "pyarrow"} & set(done.stdout.split())
-
-
-def test_every_public_name_is_there_and_on_the_page() -> None:
-    assert set(attention_geometry.__all__) <= set(dir(attention_geometry))
-    for name in attention_geometry.__all__:
-        assert getattr(attention_geometry, name).__doc__
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = attention_geometry.nothing
-
-
-def test_columns_are_described(found: Analysis) -> None:
-    for table in (found.heads, found.selection, found.taxonomy):
-        assert all(field.metadata[b"description"] for field in table.schema)
 
 
 def test_the_tokenizer_without_bos_begins_with_the_text() -> None:

@@ -1,6 +1,5 @@
 """Heads that no assumption fits, from tensors to the report: a status and NULL, never a crash or a silent number."""
 
-import json
 import re
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.analysis.metrics import METRICS_VERSION
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.warehouse.connection import connect
@@ -89,49 +87,6 @@ def asked(home: Home, query: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_all_weight_on_one_token(tmp_path: Path) -> None:
-    home = finished(tmp_path, keys=24)
-    row = asked(home, "FROM assumption_weights WHERE head = 1")[0]
-    assert (row["status"], row["variant"], row["p_base"], row["t_1"]) == ("no_weight", None, None, None)
-    assert (row["positions"], row["zero_positions"], row["p_sink"]) == (0, 22, 0)
-    assert asked(home, "FROM selection_regimes WHERE head = 1") == []
-    assert asked(home, "SELECT count(*) AS n FROM elbows WHERE status = 'ok' OR elbow_n IS NULL") == [{"n": 2}]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
-def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
-    home = finished(tmp_path, keys=keys)
-    counted = ", ".join(f"count({name})" for name in ("cv_of_mean_norm", "cv_within_sequence", "cv_of_expected_norm"))
-    assert asked(home, f"SELECT [{counted}] AS known FROM assumption_norms") == [{"known": [variations] * 3}]
-    stable = "SELECT count(value) AS judged FROM claim_parts WHERE claim LIKE 'norms_stable%'"
-    assert asked(home, stable) == [{"judged": variations}]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("keys", [2, 3, 5])
-def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
-    home = finished(tmp_path, keys=keys)
-    found = asked(home, "SELECT DISTINCT status, variant, p_base FROM assumption_weights")
-    assert found == [{"status": "too_short", "variant": None, "p_base": None}]
-    status = asked(home, "SELECT DISTINCT status, beta FROM assumption_similarity")
-    if keys < 5:
-        assert status == [{"status": {2: "undefined", 3: "too_short"}[keys], "beta": None}]
-    assert len(asked(home, "FROM selection_means")) == 2 * (keys - 1)
-    assert asked(home, "FROM parameter_effects") == []
-
-
-@pytest.mark.long
-def test_a_window_without_sink(tmp_path: Path) -> None:
-    home = finished(tmp_path, keys=24, first_key=4)
-    rows = asked(home, "SELECT status, p_sink, p_sink_low, t_1 FROM assumption_weights WHERE head = 0")
-    assert rows[0]["status"] == "ok"
-    assert (rows[0]["p_sink"], rows[0]["p_sink_low"]) == (None, None)
-    assert asked(home, "SELECT p_sink FROM assumption_weights_model") == [{"p_sink": None}]
-    assert asked(home, "SELECT verdict FROM claims WHERE claim = 'sink_dominates'") == [{"verdict": "not testable"}]
-
-
-@pytest.mark.long
 def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4, before=(1, 3, 19, 20))
     found = asked(
@@ -146,18 +101,6 @@ def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Pa
     assert [row["hidden"] for row in sinks] == [False, False, False, True, True]
     rest = asked(home, "SELECT DISTINCT norm_rest, total_rest FROM attention_rows WHERE query = 1")
     assert rest == [{"norm_rest": 0, "total_rest": 0}]
-
-
-@pytest.mark.long
-def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
-    home = finished(tmp_path, keys=24, sequences=1)
-    for table in ("assumption_norms", "assumption_similarity", "assumption_weights", "selection_means"):
-        columns = [name for name in asked(home, f"FROM {table} LIMIT 1")[0] if name.endswith(("_se", "_low", "_high"))]
-        assert columns
-        for name in columns:
-            assert asked(home, f"SELECT count({name}) AS known FROM {table}") == [{"known": 0}], name
-    provenance = json.loads(asked(home, "SELECT provenance FROM studies")[0]["provenance"])
-    assert provenance["metrics"]["metrics_version"] == METRICS_VERSION
 
 
 def spread(rows: np.ndarray) -> None:

@@ -68,14 +68,6 @@ def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> No
     assert not (home.parent / "escape").exists()
 
 
-@pytest.mark.parametrize("name", ["embeded", "zzz", "../../etc/passwd", ""])
-def test_an_unknown_study(home: Path, name: str) -> None:
-    complaint = attention_geometry("run", name, home=home).complaint
-    assert f"There is no study '{name}'" in complaint
-    assert ("did you mean 'embedded'?" if name == "embeded" else "there are embedded, ") in complaint
-    assert files(home) == {}
-
-
 def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
     complaint = attention_geometry("report", "gpt2", home=home).complaint
     assert "run it first: attention-geometry run gpt2" in complaint

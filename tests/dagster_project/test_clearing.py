@@ -296,20 +296,6 @@ def test_the_remedy_for_damage_helps(copied: Path) -> None:
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
-@pytest.mark.long
-def test_metrics_with_damaged_inputs_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
-    home = Home(copied)
-    flip(measured_inputs(copied))
-    flip(copied / "warehouse" / "mine.duckdb")
-    of_inputs, of_layer, of_database = damages(home)
-    assert re.search("inputs.json has changed since it was written; run: attention-geometry run mine$", of_inputs)
-    assert re.search("layer 0 in .* lost; run the study again: attention-geometry run mine$", of_layer)
-    assert re.search(r"mine\.duckdb is damaged .*attention-geometry run mine", of_database)
-    measured(home)
-    landed(home)
-    assert damages(home) == []
-
-
 @pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/inputs.json"])
 def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path)

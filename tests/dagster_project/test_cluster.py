@@ -469,10 +469,6 @@ def test_a_scheduler_that_is_none_is_refused(given: object) -> None:
         parse_study("mine", settings | {"dask": {"scheduler": given}}, "here")
 
 
-def test_the_scheduler_decides_no_tensors() -> None:
-    assert on("local").select_extraction() == STUDY.select_extraction()
-
-
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 1.0)
     with (
@@ -599,9 +595,3 @@ def test_tasks_of_few_keys_are_computed_one_after_another(keys: int, threads: in
     with dask_config.set(num_workers=2):
         met = cluster.run_in_parallel([meet, meet], threads=cluster.limit_threads(keys))
     assert met == [threads > 1] * 2
-
-
-def test_threads_import_no_distributed() -> None:
-    """Its import takes longer than the tasks of a small study."""
-    task = "from dagster_project.analysis.cluster import run_in_parallel; run_in_parallel([int], threads=2)"
-    subprocess.run([sys.executable, "-c", f"{task}; import sys; sys.exit('distributed' in sys.modules)"], check=True)

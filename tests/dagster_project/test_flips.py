@@ -14,7 +14,7 @@ from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
 from storage.files.pieces import Pieces
 from tests.campaigns import FLIPS
-from tests.dagster_project.damaging import contents, delete_named, run_named
+from tests.dagster_project.damaging import contents
 from tests.dagster_project.driver import attention_geometry
 
 pytestmark = pytest.mark.slow  # seconds for every flip: everything is read
@@ -94,21 +94,3 @@ def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, tmp_path: 
     assert contents(home) == before
     assert find_unreadable_records(home) is None
     assert named or kind not in CHECKED
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["chunks", "documents", "footers", "databases"])
-def test_the_remedy_that_is_named_mends_it(mine: Path, copied: Path, kind: str) -> None:
-    home, draw = Home(copied), random.Random(1)
-    before, found = contents(home), []
-    while not found:
-        path = draw.choice([path for path in sorted(copied.glob(KINDS[kind])) if path.is_file()])
-        flip(path, draw, kind)
-        found = [each.damage for each in verify(home) if each.damage]
-        if not found:
-            restore(home, mine, path)
-    delete_named(found[0])
-    run_named(home, found[0])
-    assert [each.damage for each in verify(home) if each.damage] == []
-    after = contents(home)
-    assert {name: after[name] for name in before if "provenance" not in name} == before

@@ -2,11 +2,8 @@
 
 import io
 import json
-import os
 import re
 import shlex
-import subprocess
-import time
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, par
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from storage.errors import UserError
-from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
+from tests.dagster_project.driver import CHECKOUT, attention_geometry
 from tests.extract.tiny import text
 from tests.memory import trace
 from tests.refusals import read_refusal
@@ -204,23 +201,6 @@ def test_an_option_that_is_left_out_has_its_default() -> None:
     assert asked == Inspection("sink", None, 1, None, None, every=False, as_json=False)
     with pytest.raises(UserError):
         parse_inspection(by="sink", head=None, top=1, n=0, query=None, every=False, as_json=False)
-
-
-@pytest.mark.slow
-def test_the_first_line_comes_before_any_heavy_library(tmp_path: Path) -> None:
-    """The share of the time until the result that passes before the first line, which loads no library."""
-    started = time.monotonic()
-    process = subprocess.Popen(
-        [PROGRAM, "inspect", "--top", "1", TEXT],
-        cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    first = time.monotonic() - started
-    process.communicate()
-    assert line == "inspect: reading the model embedded\n"
-    assert process.returncode == os.EX_OK
-    assert first < (time.monotonic() - started) / 2
 
 
 # --- docs/gallery.md ---

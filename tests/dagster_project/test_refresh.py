@@ -37,7 +37,6 @@ from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.upkeep import plan as planning
 from dagster_project.upkeep.plan import REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from storage.errors import UserError
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import LOST, TINY, change, write_studies
@@ -90,37 +89,6 @@ def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
     assert done.code == 0, done.errors
     assert row(done.text, "mine")[1:] == ["stale", "tensors: setting 'sequences' is 5, was 4", "", ""]
     assert files(copied) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("command", ["refresh", "run"])
-def test_other_settings_replace_the_stores_and_keep_what_is_published_until_then(
-    copied: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    rows = attention_geometry(*ROWS, home=copied).text
-    published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
-    change(copied, context_length=40)
-    whole = SequenceStore.write
-
-    def full(store: SequenceStore, sequence: int, arrays: dict[str, object]) -> None:
-        if sequence == 2:
-            raise OSError(28, "No space left on device")
-        whole(store, sequence, arrays)
-
-    monkeypatch.setattr(SequenceStore, "write", full)
-    failed = attention_geometry(command, "mine", home=copied)
-    monkeypatch.undo()
-    assert "The disk is full" in (row(failed.text, "mine")[3] if command == "refresh" else failed.complaint)
-    assert failed.code == 1
-    kept = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
-    assert kept == published
-    assert attention_geometry(*ROWS, home=copied).text == rows
-    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied)
-    assert row(planned.text, "mine")[2].startswith("tensors: 2 of 4 sequences missing")
-    assert attention_geometry(command, "mine", home=copied).code == 0
-    counted = attention_geometry("sql", "SELECT count(DISTINCT n) AS n FROM selection", "--format", "csv", home=copied)
-    assert counted.text == '"n"\n39\n'
-    assert not list(copied.rglob("*.replaced"))
 
 
 def test_names_that_are_unknown_and_reports_that_are_not_there(tmp_path: Path) -> None:

@@ -85,14 +85,6 @@ def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_page_alone_can_be_forced(copied: Path) -> None:
-    before = states(copied)
-    done = attention_geometry("run", "mine", "--force", "report", home=copied)
-    assert (done.code, done.errors) == (0, "mine: current: all but report\n")
-    assert changed(before, states(copied)) == {"reports/mine.html", "index.html"}
-
-
-@pytest.mark.long
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--force", "sink_effect", home=copied)
@@ -147,17 +139,6 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
     said = r"mine: The table .*/layer-000-.*/selection_counts\.parquet cannot be read .*; rebuilding it\n"
     assert re.search(said, done.errors)
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
-    assert attention_geometry(*ROWS, home=copied) == rows
-
-
-@pytest.mark.long
-def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> None:
-    rows = attention_geometry(*ROWS, home=copied)
-    database = copied / "warehouse" / "mine.duckdb"
-    database.write_bytes(b"no database")
-    done = attention_geometry("run", "mine", home=copied)
-    assert done.code == 0, done.errors
-    assert f"mine: {database} cannot be read; rebuilding it\n" in done.errors
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
