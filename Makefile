@@ -91,13 +91,17 @@ hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files
 bench: .venv/dev .venv/product  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks
 
-# Gemma's terms are accepted by whoever downloads the file; without it what is stored of the model stays
+# Files of models, whose terms are accepted by whoever downloads them: Gemma 3 270M (253,113,024 bytes) and
+# Qwen2.5-Coder-0.5B-Instruct (491,400,064); without a file, what is stored of its model stays
 GEMMA ?= $(ATTENTION_GEOMETRY_HOME)/gemma-3-270m-q4_k_m.gguf
+QWEN ?= $(ATTENTION_GEOMETRY_HOME)/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
+run_file = if [ -e "$(2)" ]; then $(BIN)/attention-geometry run --name $(1) --model "$(2)" --corpus prose \
+		--context-length 512 --sequences 16 --queries 127,255,511; fi
 gallery: .venv/smollm2  ## run the studies of docs/gallery.md, an hour or more, as far as they are stale, and write it
 	$(BIN)/attention-geometry run embedded
 	$(BIN)/attention-geometry run gallery-smollm2
-	if [ -e "$(GEMMA)" ]; then $(BIN)/attention-geometry run --name gallery-gemma3 --model "$(GEMMA)" --corpus prose \
-		--context-length 512 --sequences 16 --queries 127,255,511; fi
+	$(call run_file,gallery-gemma3,$(GEMMA))
+	$(call run_file,gallery-qwen2,$(QWEN))
 	$(BIN)/attention-geometry run effects-smollm2
 	$(BIN)/python -m gallery
 

@@ -61,6 +61,7 @@ PARTS = {
         ("induction_heads", "copied_tokens"),
     ),
     "gemma3": Part("gallery-gemma3", ("facts", "claims", QUERIES, PLACES), ("sink-by-layer-2", "chance-heads-2")),
+    "qwen2": Part("gallery-qwen2", ("facts", "claims", QUERIES, PLACES), ("sink-by-layer-2", "chance-heads-2")),
     "embedded": Part("embedded", ("facts", "claims", QUERIES, PLACES), ("sink-by-layer-2",)),
     "effects": Part(
         "effects-smollm2",

@@ -1,7 +1,9 @@
-"""Models beside one another: what to remember, the verdicts on each claim, and in which measures two of them differ."""
+"""Models beside one another: what to remember, the verdicts on each claim, and in which measures they differ."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import altair as alt
 import pyarrow as pa
@@ -14,8 +16,10 @@ from reports.findings.claims import BEYOND, VERDICTS, format_interval
 from reports.findings.headlines import Separation, judge_separation
 from reports.findings.numbers import Row, count, join_words, number, percent
 
-MODELS = {"smollm2": "SmolLM2", "gemma3": "Gemma 3", "embedded": "the embedded model"}
-"""The models that are compared, by the part of the text about them; the first two are compared with one another."""
+EMBEDDED = "embedded"
+
+MODELS = {"smollm2": "SmolLM2", "gemma3": "Gemma 3", "qwen2": "Qwen2.5-Coder", EMBEDDED: "the embedded model"}
+"""The models of the text, by the part about them."""
 
 PICTURE = "separation.png"
 
@@ -139,24 +143,29 @@ def _tell_separation(models: Sequence[Model]) -> str:
         f"than {control} {spread({name: of[place].is_worse for name, of in controls.items()})}"
         for place, control in enumerate(("keys at random", "shuffled value states", "random weights"))
     ]
-    answers = [f"{model.separation.answer.lower()} for {model.name}" for model in models]
+    answers: dict[str, list[str]] = {}
+    for model in models:
+        answers.setdefault(model.separation.answer.lower(), []).append(model.name)
+    given = [f"“{answer}” for {join_words(names)}" for answer, names in answers.items()]
     return (
         "Whether the geometry of its heads separates what they select is answered "
-        f"{join_words(answers)}; it does better {join_words(told)}."
+        f"{join_words(given)}; it does better {join_words(told)}."
     )
 
 
 def _tell_differences(models: Sequence[Model]) -> str:
-    """In how many measures the first two models differ, and on how many claims their verdicts are opposite."""
-    if len(models) < 2:
+    """In how many measures each two language models differ, and on how many claims their verdicts are opposite."""
+    pairs = pair_models(models)
+    if not pairs:
         return "One model tells nothing about others."
-    one, other = models[:2]
-    rows = compare_measures(one, other)
-    apart = sum(row["p_holm"] <= ERROR_RATE for row in rows)
-    opposite = count(len(list_opposite(one, other)), "claim")
+    rows = compare_measures(models)
+    apart = [sum(row["p"][place] <= ERROR_RATE for row in rows) for place in range(len(pairs))]
+    (first, *others), by = [f"{one.name} and {other.name}" for one, other in pairs], iter(apart)
+    differ = [f"{first} differ in {next(by)}", *(f"{pair} in {next(by)}" for pair in others)]
+    *some, last = [len(list_opposite(pair)) for pair in pairs]
     return (
-        f"{one.name} and {other.name} differ in {apart} of {count(len(rows), 'measure')} behind the claims by more "
-        f"than their texts explain, and have opposite verdicts on {opposite}."
+        f"By more than their texts explain, {join_words(differ)} of {count(len(rows), 'measure')} behind the claims; "
+        f"their verdicts are opposite on {join_words([*map(str, some), count(last, 'claim')])}."
     )
 
 
@@ -183,42 +192,63 @@ def tell_last_query(name: str, rows: Sequence[Row], measures: Mapping[str, str])
     return f"In {name} the last query is {join_words(told)}."
 
 
-def list_opposite(one: Model, other: Model) -> list[str]:
-    """The claims that hold in one of two models and not in the other."""
+def select_language_models(models: Sequence[Model]) -> list[Model]:
+    """The models of language, which are compared with one another."""
+    return [model for model in models if model.part != EMBEDDED]
+
+
+def pair_models(models: Sequence[Model]) -> list[tuple[Model, Model]]:
+    """Each two of the language models."""
+    return [*combinations(select_language_models(models), 2)]
+
+
+def list_opposite(models: Sequence[Model]) -> list[str]:
+    """The claims that hold in one of the models and not in another."""
     return [
         claim
-        for claim in one.claims
-        if claim in other.claims and {one.holds(claim), other.holds(claim)} == {True, False}
+        for claim in models[0].claims
+        if all(claim in model.claims for model in models) and {True, False} <= {model.holds(claim) for model in models}
     ]
 
 
-def compare_measures(one: Model, other: Model) -> list[Row]:
-    """The measures behind the claims that both models can test, the largest relative differences first.
+def compare_measures(models: Sequence[Model]) -> list[Row]:
+    """The measures behind the claims that all language models can test, the largest relative differences first.
 
-    ``p_holm`` is Welch's, over sequences, of the numbers that measures are tested by, after Holm's correction for all
-    rows: whether the two models differ on texts like these. Each is one model of its family.
+    Each has the row ``of`` each model and ``p`` of each of ``pair_models``: Welch's, over sequences, of the numbers
+    that measures are tested by, after Holm's correction for all rows and pairs: whether two models differ on texts
+    like these. Each is one model of its family.
     """
-    tested = [
-        {
-            part["measure"]
-            for claim in model.claims.values()
-            if claim["verdict"] != "not testable"
-            for part in claim["parts"]
-            if not part["measure"].endswith(BEYOND)
-        }
-        for model in (one, other)
-    ]
-    shared = sorted(set.intersection(*tested, {*one.measures}, {*other.measures}))
-    pairs = [(name, one.values.get(name, ()), other.values.get(name, ())) for name in shared]
-    varied = [(name, mine, yours) for name, mine, yours in pairs if all(_vary(values) for values in (mine, yours))]
-    tests = [(name, stats.ttest_ind(mine, yours, equal_var=False)) for name, mine, yours in varied]
-    known = [(name, float(test.pvalue)) for name, test in tests if test.pvalue == test.pvalue]
-    corrected = correct_holm(p for _, p in known)
+    compared = select_language_models(models)
+    shared = sorted(set.intersection(*map(_list_tested, compared)))
+    tested = {
+        (name, place): float(stats.ttest_ind(one.values[name], other.values[name], equal_var=False).pvalue)
+        for place, (one, other) in enumerate(pair_models(models))
+        for name in shared
+    }
+    known = {key: p for key, p in tested.items() if not math.isnan(p)}
+    corrected = dict(zip(known, correct_holm(known.values()), strict=True))
     rows = [
-        {"measure": name, "one": one.measures[name], "other": other.measures[name], "p_holm": p}
-        for (name, _), p in zip(known, corrected, strict=True)
+        {
+            "measure": name,
+            "of": [model.measures[name] for model in compared],
+            "p": [corrected[name, place] for place in range(len(pair_models(models)))],
+        }
+        for name in shared
+        if {key for key in tested if key[0] == name} <= {*known}
     ]
     return sorted(rows, key=_measure_difference, reverse=True)
+
+
+def _list_tested(model: Model) -> set[str]:
+    """The measures of a model behind claims that it can test, whose values vary over sequences."""
+    behind = {
+        part["measure"]
+        for claim in model.claims.values()
+        if claim["verdict"] != "not testable"
+        for part in claim["parts"]
+        if not part["measure"].endswith(BEYOND)
+    }
+    return {name for name in behind if name in model.measures and _vary(model.values.get(name, ()))}
 
 
 def _vary(values: Sequence[float]) -> bool:
@@ -227,9 +257,9 @@ def _vary(values: Sequence[float]) -> bool:
 
 
 def _measure_difference(row: Row) -> float:
-    values = row["one"]["value"], row["other"]["value"]
-    size = sum(abs(value) for value in values)
-    return abs(values[0] - values[1]) / size if size else 0.0
+    """The largest difference between two models, as a share of the sum of both sizes."""
+    values: list[float] = [of["value"] for of in row["of"]]
+    return max(abs(one - other) / ((abs(one) + abs(other)) or 1.0) for one, other in combinations(values, 2))
 
 
 def mark(row: Row | None) -> str:
