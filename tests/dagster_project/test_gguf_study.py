@@ -1,33 +1,28 @@
-"""A study of a GGUF file from the command line to the page, with its twin, its effects and random tokens."""
+"""A study of a GGUF file from the command line to the page, with its twin and its effects."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import yaml
 
 import storage
 from tests.dagster_project.driver import attention_geometry
+from tests.dagster_project.recorded import write_studies
 from tests.extract.gguf_files import write_gguf
 
-CONTEXT, SEQUENCES = 40, 3
 EFFECTS = {"sequences": 2, "held_out": 1, "draws": 1, "budgets": [0.5]}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with two studies of one file: on prose with a twin and effects, and on random tokens."""
+    """A data root with a study of a file on prose, with a twin and effects."""
     home = tmp_path_factory.mktemp("gguf")
     model = str(write_gguf(home / "tiny.gguf", kind="Q4_1", add_bos=True))
-    study = {"model": model, "corpus": "prose", "context_length": CONTEXT, "sequences": SEQUENCES}
-    prose = study | {"twin": "random", "analysis": {"effects": EFFECTS}}
-    studies = {"prose": prose, "twice": study | {"model": {"id": str(home), "gguf": "tiny.gguf"}, "corpus": "repeated"}}
-    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
-    for name in studies:
-        done = attention_geometry("run", name, home=home)
-        assert done.code == 0, done.errors
+    study = {"model": model, "corpus": "prose", "context_length": 40, "sequences": 3}
+    write_studies(home, prose=study | {"twin": "random", "analysis": {"effects": EFFECTS}})
+    done = attention_geometry("run", "prose", home=home)
+    assert done.code == 0, done.errors
     return home
 
 
@@ -44,9 +39,8 @@ def test_the_tables_name_model_weights_and_text_by_what_they_are(home: Path) -> 
     stored = "Q4_1, dequantised to float32"
     assert [rows["prose"][key] for key in told] == [file, name, kind, stored, "prose", "English prose"]
     assert [rows["prose-random"][key] for key in told] == [file, name, kind, "random", "prose", "English prose"]
-    assert [rows["twice"][key] for key in told] == [file, name, kind, stored, "repeated", "repeated random tokens"]
     assert rows["prose"]["twin"] == "prose-random"
-    assert rows["prose"]["revision"] == rows["twice"]["revision"] != ""
+    assert rows["prose"]["revision"] != ""
 
 
 @pytest.mark.slow
@@ -57,7 +51,6 @@ def test_the_page_is_titled_by_the_file_and_shows_the_name_in_it_as_text(home: P
     assert "The model (Q4_1, dequantised to float32) reads <strong>English prose</strong>" in page
     assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
-    assert "<strong>repeated random tokens</strong>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
     assert "English prose" in attention_geometry("studies", home=home).text
 
 
@@ -66,14 +59,6 @@ def test_effects_are_measured_on_the_same_weights(home: Path) -> None:
     assert len(ask(home, "FROM head_ablation WHERE study = 'prose'")) == 4 * 3 * 4  # replacements, layers, heads
     (row,) = ask(home, "SELECT count(*) AS n FROM sparsified_loss WHERE study = 'prose'")
     assert row["n"] > 0
-
-
-@pytest.mark.slow
-def test_the_second_half_of_random_tokens_is_the_first(home: Path) -> None:
-    rows = ask(home, "SELECT token_id FROM tokens WHERE study = 'twice' ORDER BY sequence, position")
-    tokens = np.array([row["token_id"] for row in rows]).reshape(SEQUENCES, CONTEXT)
-    assert (tokens[:, 0] == 0).all()  # BOS
-    assert (tokens[:, 21:] == tokens[:, 1:20]).all()
 
 
 @pytest.mark.slow

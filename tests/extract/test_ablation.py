@@ -118,17 +118,6 @@ def test_all_heads_of_all_layers_by_default_and_chosen_ones_alike() -> None:
     assert [effects.layer for effects in ablated("LFM 2")] == [1, 3]
 
 
-def test_the_head_that_matters_is_found() -> None:
-    """A head whose output is many times that of the others does more."""
-    model = tiny_model("llama")
-    attention = model.model.layers[1].self_attn
-    attention.o_proj.weight.data[:, 2 * 16 : 3 * 16] *= 20
-    known = probe(model, ids(1))
-    found = list(ablate(ResumableModel(model, probe(model, ids(1)), sequence()), known, sequence(), kinds=("zero",)))
-    largest = np.stack([effects.kl[0] for effects in found])
-    assert np.unravel_index(largest.argmax(), largest.shape) == (1, 2)
-
-
 COPIES = (1, 2)
 """Layer and head of ``copying_model`` that does what the model does."""
 
@@ -185,22 +174,6 @@ def test_how_many_rows_go_together_does_not_matter(together: int, monkeypatch: p
     monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: together)
     for ours, theirs in zip(ablated("Qwen 3"), expected, strict=True):
         np.testing.assert_allclose(ours.loss, theirs.loss, atol=TOLERANCE)
-
-
-def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    def recorder(query: Tensor, *rest: object, **others: object) -> Tensor:
-        sizes.append(len(query))
-        return attend(query, *rest, **others)
-
-    name = "Llama 2, Llama 3"
-    resumable = ResumableModel(model_of(name), attention_of(name), sequence())
-    monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 2)
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", recorder)
-    list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
-    assert sizes == [1, 1, 1, 1, 2, 2]  # the plain pass; layer 1 once, layer 2 in each of two passes
 
 
 def test_the_mean_is_that_of_other_sequences() -> None:

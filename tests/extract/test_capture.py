@@ -23,7 +23,6 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from extract import attention as arithmetic
 from extract import capture as module
 from extract import two_pass
-from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import NO_LAYER, Capture, capture, probe
 from storage.errors import UserError
@@ -32,8 +31,6 @@ from tests.extract.families import KEYS, QUERIES, attention_of, every_family, id
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("noiseless")
-
-OF_EACH_PATH = ("llama", "gemma2", "gpt_oss")
 
 
 def read(model: PreTrainedModel, input_ids: Tensor, queries: tuple[int, ...]) -> Capture:
@@ -82,23 +79,6 @@ def test_value_states_that_a_cache_repeats_are_kept_once() -> None:
     assert attention_of("Falcon, one KV head").layers == (LayerSize(4, 1, 16),) * 3
 
 
-@pytest.mark.parametrize("family", OF_EACH_PATH)
-def test_any_number_of_queries_takes_one_forward_pass(family: str) -> None:
-    model = tiny_model(family)
-    attention = probe(model, ids(1))
-    calls: Counter[str] = Counter()
-    for name, part in model.named_modules():
-        part.register_forward_pre_hook(lambda *_, name=name: calls.update([name]))
-    counted = []
-    for queries in ((KEYS - 1,), QUERIES, tuple(range(KEYS))):
-        calls.clear()
-        capture(model, attention, ids(), queries)
-        counted.append(dict(calls))
-    assert counted[0] == counted[1] == counted[2]
-    assert counted[0][model.base_model_prefix] == 1
-    assert "lm_head" not in counted[0]
-
-
 def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention, lengths = model_of("GPT-J"), attention_of("GPT-J"), []
     forward = model.base_model.forward
@@ -111,27 +91,6 @@ def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(two_pass, "BLOCK_BYTES", 20 * 3 * 4 * 2 * KEYS * 4)
     capture(model, attention, ids(), (20, 9))
     assert lengths == [20, 20, 8]
-
-
-@pytest.mark.parametrize("queries", [(), (-1,), (KEYS,), (3, KEYS)])
-@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-J"])
-def test_positions_that_the_sequence_does_not_have(name: str, queries: tuple[int, ...]) -> None:
-    model = model_of(name)
-    with pytest.raises(ValueError, match=f"queries must be some positions from 0 to {KEYS - 1}"):
-        capture(model, probe(model, ids(1)), ids(), queries)
-
-
-def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
-    generator = torch.Generator().manual_seed(0)
-    query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
-    mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
-    rows, plain = torch.tensor([5, 8]), Weighting(None, 0.5, None, None)
-    padded, _ = compute_query_weights(query, key, rows, Weighting(mask, 0.5, None, None))
-    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], rows - 3, plain)
-    assert (padded[..., :3] == 0).all()
-    torch.testing.assert_close(padded[..., 3:], bare)
-    dropped, _ = compute_query_weights(query, key, rows, plain)
-    assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -221,14 +180,6 @@ def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
         assert tensors["values"][1].isnan().all()
 
 
-@pytest.mark.parametrize("change", [{"batch": 1}, {"queries": 1}, {"keys": 4}, {"layers": UNEVEN[::-1]}])
-def test_tensors_of_other_shapes_are_refused(change: dict[str, object]) -> None:
-    room: dict = {"layers": UNEVEN, "batch": 2, "queries": 2, "keys": 5, "dtype": torch.float32}
-    weights, values, sinks = filled(Buffers(**room))[0]
-    with pytest.raises(ValueError, match="layer 0 has the shapes"):
-        Buffers(**(room | change)).put(0, weights, values, sinks)
-
-
 def test_buffers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("gemma2")
     attention = probe(model, ids(1))
@@ -312,20 +263,6 @@ def test_memory_grows_linearly_with_the_context(monkeypatch: pytest.MonkeyPatch)
     with Largest() as largest:
         capture(model, attention, ids(1, keys), (63, 255, 511, 1023), buffers)
     assert 0 < largest.elements <= keys * 64 * 2  # a layer's hidden states; one head's matrix is 1024 * 1024
-
-
-@pytest.mark.parametrize(("name", "before"), [("llama", "sdpa"), ("llama", "eager"), ("Falcon, one KV head", "sdpa")])
-def test_the_models_own_attention_is_restored(name: str, before: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model("llama") if name == "llama" else model_of(name)
-    attention = probe(model, ids(1))
-    model.set_attn_implementation(before)
-    capture(model, attention, ids(), QUERIES)
-    assert model.config._attn_implementation == before
-    for place, step in ((module, "compute_query_weights"), (two_pass, "_find_weights")):
-        monkeypatch.setattr(place, step, lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        capture(model, attention, ids(), QUERIES)
-    assert model.config._attn_implementation == before
 
 
 def unknown_kind() -> PreTrainedModel:
@@ -437,24 +374,6 @@ def test_errors_of_the_models_own_are_one_line(
     with pytest.raises(UserError, match=f"ForCausalLM cannot read {KEYS} plain tokens: .*Language unknown") as refusal:
         probe(model_of(name), ids(1))
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory."),
-        RuntimeError("DefaultCPUAllocator: not enough memory"),
-        MemoryError(),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-@pytest.mark.parametrize("part", ["forward", "_run_plain", "_read_block"])
-def test_lack_of_memory_is_passed_on(part: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_of("GPT-J")
-    monkeypatch.setattr(model.base_model if part == "forward" else two_pass, part, partial(fail, error))
-    with pytest.raises(type(error)) as passed:
-        probe(model, ids(1))
-    assert passed.value is error
 
 
 def fail(error: Exception, *_: object, **__: object) -> NoReturn:

@@ -32,7 +32,6 @@ from extract.extraction import ExtractionReport, extract
 from extract.settings import EXTRACTION_VERSION, CorpusSettings, ExtractionSettings, Shard
 from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import measure_queries
-from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
@@ -111,18 +110,6 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
     assert np.isfinite(store.array("values")[:]).all()
     assert (tokens[:, 0] == tiny_tokenizer().bos_token_id).all()
     assert store.find_missing() == []
-
-
-def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    run(inputs, path, queries=None)
-    alone, store = opened(path), opened(uninterrupted)
-    assert alone.sizes == store.sizes | {"query": 1}
-    assert (alone.array("query_position")[:] == KEYS - 1).all()
-    assert alone.provenance["settings"]["queries"] is None
-    for name in ("attention", "first_key"):
-        np.testing.assert_array_equal(alone.array(name)[:, 0], store.array(name)[:, -1])
-    np.testing.assert_array_equal(alone.array("values")[:], store.array("values")[:])
 
 
 @pytest.mark.parametrize("queries", [None, QUERIES])
@@ -245,20 +232,6 @@ def test_a_store_of_other_weights_or_text_is_refused(inputs: Path, tmp_path: Pat
     shutil.copytree(inputs / "tiny", folder / "tiny")
     (folder / "book.txt").write_text(text(2001))
     assert "inputs.corpus.sha256" in refusal(folder, path)
-
-
-def test_a_model_and_a_text_that_have_been_moved_are_the_same(
-    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
-    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.explain_staleness(settings(moved), study="tiny", path=LocalPlace(uninterrupted)) is None
-    assert run(moved, uninterrupted).written == 0
-    assert tree(uninterrupted) == before
-    (moved / "book.txt").write_text(text(2001), encoding="utf-8")
-    why = standing.explain_staleness(settings(moved), study="tiny", path=LocalPlace(uninterrupted))
-    assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
-    assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
 
 def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
@@ -495,12 +468,6 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
     assert opened(path).require_complete().provenance["inputs"]["corpus"]["revision"] == "commit-1"
 
 
-def test_a_place_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file")
-    assert "cannot be written (" in refusal(inputs, tmp_path / "data" / "store")
-    assert (tmp_path / "data").read_text() == "a file"
-
-
 @pytest.mark.parametrize("query", range(len(QUERIES)))
 def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
@@ -563,54 +530,6 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
     run(inputs, tmp_path / "store", batch_size=4)
     assert computed == [4, 4, 2, 2, 1]
     assert opened(tmp_path / "store").read("batch", ...).tolist() == [4] * 4 + [2] * 5
-
-
-LONGER = 14
-
-
-def roomy_at_first(most: int) -> Callable[..., Capture]:
-    """``capture`` in a memory that has room for ``most`` sequences, but for batches that begin where its first did."""
-    first: list[torch.Tensor] = []
-    narrowed = narrow(most)
-
-    def read(model: object, how: object, ids: torch.Tensor, *others: object, **named: object) -> Capture:
-        first.append(ids[0])
-        return (capture if torch.equal(ids[0], first[0]) else narrowed)(model, how, ids, *others, **named)
-
-    return read
-
-
-def written(inputs: Path, path: Path, size: int, *, stop: int | None = None) -> list[int]:
-    """Extract, until the disk is full at the sequence ``stop``; returns the sequences in the order of their writing."""
-    order: list[int] = []
-    write = SequenceStore.write
-
-    def recorder(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
-        if sequence == stop:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        order.append(sequence)
-        write(self, sequence, arrays)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SequenceStore, "write", recorder)
-        (run if stop is None else refusal)(inputs, path, batch_size=size, sequences=LONGER)
-    return order
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "most", "stored"), [(5, 4, [5] * 5 + [2] * 9), (7, 4, [7] * 7 + [3] * 7)])
-def test_halving_inside_a_batch_writes_nothing_twice_and_restarts_end_bit_identical(
-    size: int, most: int, stored: list[int], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "capture", roomy_at_first(most))
-    whole = tmp_path / "whole"
-    assert written(inputs, whole, size) == list(range(LONGER))
-    assert opened(whole).read("batch", ...).tolist() == stored
-    for stop in (2, size - 1, size, size + 1):
-        path = tmp_path / str(stop)
-        assert written(inputs, path, size, stop=stop) == list(range(stop))
-        assert written(inputs, path, size) == list(range(stop, LONGER))
-        assert tree(path) == tree(whole), stop
 
 
 @pytest.mark.slow
@@ -717,17 +636,6 @@ def test_a_shard_leaves_alone_what_another_is_writing(inputs: Path, tmp_path: Pa
     assert others.exists()
     run(inputs, path)
     assert not others.exists()
-
-
-def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
-    def refuse(*_: object) -> None:
-        msg = "no room"
-        raise UserError(msg)
-
-    path = tmp_path / "data" / "store"
-    with pytest.raises(UserError, match="no room"):
-        extract(settings(inputs), study="tiny", path=LocalPlace(path), before=refuse)
-    assert not path.parent.exists()
 
 
 # --- value states as stored, layers of other kinds, tokenizers without BOS ---

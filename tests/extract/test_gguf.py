@@ -341,21 +341,6 @@ def test_random_weights_have_the_architecture_of_the_file(file: Path) -> None:
     ]
 
 
-def test_a_study_of_a_file_is_current_until_the_file_changes(file: Path, tmp_path: Path) -> None:
-    here, moved = tmp_path / "here.gguf", tmp_path / "moved.gguf"
-    here.write_bytes(file.read_bytes())
-    asked, elsewhere = (settings(path, context_length=40, sequences=2) for path in (here, moved))
-    path = LocalPlace(tmp_path / "store.zarr")
-    assert extraction.extract(asked, study="small", path=path).missing == 0
-    assert SequenceStore.open(path, TENSORS).provenance["inputs"]["model"]["attention"] == "AttentionInterface"
-    assert explain_staleness(asked, study="small", path=path) is None
-    here.rename(moved)
-    assert explain_staleness(elsewhere, study="small", path=path) is None
-    write_gguf(here, model=make_model("llama", seed=1))
-    found = explain_staleness(asked, study="small", path=path)
-    assert found == "the model's weights have changed; the model's tokenizer has changed"
-
-
 # --- refused ---
 
 

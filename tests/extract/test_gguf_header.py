@@ -172,29 +172,6 @@ def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path) -> None:
     assert "cannot be read (File name too long)" in (outcome(tmp_path / f"{'a' * 300}.gguf") or "")
 
 
-VALUES = (None, 0, 1, 10**9, -1, 1.5, float("nan"), float("inf"), True, "", "<b>\x1b[2J", [1, 2, 3], [1.5], ["a", "b"])
-"""What an entry may be in place of its true value; None: there is no such entry."""
-
-ENTRIES = (
-    *("general.architecture", "general.name", "llama.attention.head_count", "llama.attention.head_count_kv"),
-    *("llama.attention.layer_norm_rms_epsilon", "llama.block_count", "llama.context_length", "llama.vocab_size"),
-    *("llama.embedding_length", "llama.feed_forward_length", "llama.rope.dimension_count", "llama.rope.freq_base"),
-    *("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"),
-    *("tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id"),
-)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_of_any_value_is_refused_in_one_line_or_does_not_matter(name: str, tmp_path: Path) -> None:
-    model = make_model("llama", num_hidden_layers=1)
-    found = [
-        outcome(write_gguf(tmp_path / f"{number}.gguf", model=model, metadata={name: value}))
-        for number, value in enumerate(VALUES)
-    ]
-    assert any(found) != (name == "general.name")
-
-
 @pytest.mark.slow
 def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
     """Bits flipped in the header, and lengths, counts and numbers replaced."""

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.effects import ReplacedHeads
 from extract import interventions as module
-from extract.capture import capture, probe
+from extract.capture import capture
 from extract.interventions import Call, Edit, IdentityEdit, Recorder, intervene
 from storage.errors import UserError
 from tests.extract.families import (
@@ -24,7 +24,7 @@ from tests.extract.families import (
     ids,
     model_of,
 )
-from tests.extract.tiny import WINDOW, tiny_model
+from tests.extract.tiny import WINDOW
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
@@ -216,21 +216,6 @@ def test_what_is_seen_is_told() -> None:
     assert recorder.sees_first == {0: False, 1: True, 2: False}
     assert recorder.counts[1].tolist() == [*range(1, KEYS + 1)]
     assert recorder.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "gpt_oss"])
-def test_half_precision(family: str, dtype: torch.dtype) -> None:
-    model = tiny_model(family).to(dtype)
-    attention = probe(model, ids(1))
-    expected = plain(model)
-    with intervene(model, attention, IdentityEdit()):
-        assert torch.equal(plain(model), expected)
-    for kind in ("zero", "sink"):
-        with intervene(model, attention, ReplacedHeads({(1, 0): kind})):
-            found = plain(model)
-        assert found.dtype == expected.dtype
-        assert not torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])

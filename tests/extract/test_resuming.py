@@ -1,7 +1,6 @@
 """Passes that begin at a layer: what the plain pass gives, to the last bit, or not at all."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from extract import resuming as module
 from extract.capture import probe
 from extract.resuming import ResumableModel
 from tests.extract.families import Family, attention_of, every_kind_through_the_interface, ids, model_of
-from tests.extract.tiny import spread_out, tiny_model, write_checkpoint
+from tests.extract.tiny import tiny_model
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
@@ -91,18 +90,6 @@ def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
     resumable = ResumableModel(model, probe(model, ids(1)), sequence())
     assert resumable.resumes == (False, False, False)
     assert torch.equal(resumable.run(resumable.run_plain(sequence(), (1,)), 1, 1), plain(model))
-
-
-def test_layers_on_several_devices(tmp_path: Path) -> None:
-    """The last layers stay on the disk and come when they are needed, as those of another device would."""
-    spread = spread_out(write_checkpoint(tmp_path / "tiny"))
-    resumable = ResumableModel(spread, probe(spread, ids(1)), sequence())
-    assert resumable.resumes == (False, True, True)
-    expected = plain(spread)
-    passed = resumable.run_plain(sequence(), (1, 2))
-    for layer in (1, 2):
-        assert torch.equal(resumable.run(passed, layer, 1), expected)
-    assert torch.equal(plain(spread), expected)
 
 
 def test_an_error_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

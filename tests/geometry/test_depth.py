@@ -9,7 +9,7 @@ from scipy import stats
 from geometry.statistics.arrangements import FIRST_DRAWS
 from geometry.statistics.depth import arrange_layers, build_shapes, measure_change
 
-LAYERS = 6
+LAYERS = 5
 
 
 def explain(profile: np.ndarray, shape: np.ndarray) -> float:
@@ -35,7 +35,7 @@ def arrange_slowly(profile: np.ndarray, exchanged: tuple[tuple[int, ...], ...]) 
     return float(high), float(low)
 
 
-@pytest.mark.parametrize("exchanged", [((0, 1, 2, 3, 4, 5),), ((0, 2, 4), (1, 3, 5))])
+@pytest.mark.parametrize("exchanged", [((0, 1, 2, 3, 4),), ((0, 2, 4), (1, 3))])
 def test_p_values_are_those_of_all_orders(exchanged: tuple[tuple[int, ...], ...]) -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):

@@ -84,13 +84,13 @@ def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
 )
 def test_an_error_bound_without_one_of_its_parts_would_not_hold(wrong: dict[str, float]) -> None:
     rng = np.random.default_rng(5)
-    assert max(max(error_shares(*extreme_head(rng, np.float64), sink=True, **wrong)) for _ in range(60)) > 1
+    assert any(max(error_shares(*extreme_head(rng, np.float64), sink=True, **wrong)) > 1 for _ in range(60))
 
 
 def test_an_error_bound_without_a_floor_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "FLOOR", 0.0)
     rng = np.random.default_rng(5)
-    assert max(max(error_shares(*extreme_head(rng, np.float64), sink=True)) for _ in range(60)) > 1
+    assert any(max(error_shares(*extreme_head(rng, np.float64), sink=True)) > 1 for _ in range(60))
 
 
 @pytest.mark.one_case
