@@ -47,7 +47,7 @@ def make_family(home: Home, family: Family) -> dict[str, int]:
     """
     origins = find_origins(home, family)
     if not any(origins.values()):
-        msg = f"No member of the family '{family.name}' has landed; run it: attention-geometry run {family.name}"
+        msg = f"No study of the family '{family.name}' has landed; run it: attention-geometry run {family.name}"
         raise UserError(msg)
     counts: dict[str, int] = {}
     if _explain_stale_tables(home, family, origins):

@@ -321,7 +321,7 @@ def drop(
 
 @app.command()
 def studies(
-    family: Annotated[str | None, make_study_argument("List only the members of this family.")] = None,
+    family: Annotated[str | None, make_study_argument("List only the studies of this family.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -988,7 +988,7 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
         typer.echo(f"Page: {home.families / family.name}.html")
     if failed:
         first = next(iter(failed))
-        count = f"{len(failed)} of {len(family.members)} members of '{family.name}'"
+        count = f"{len(failed)} of {len(family.members)} studies of '{family.name}'"
         msg = f"{count} failed; the first, {first}: {failed[first]}"
         raise UserError(msg)
 

@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -130,9 +130,13 @@ def _describe_families(home: Home) -> dict[str, str]:
     orphans = {name: members for name in unknown if (members := read_origins(home, name)) is not None}
     known = [name for name in families if locate_database(home.warehouse, name).exists()]
     return {name: _describe_family(home, families[name]) for name in known} | {
-        name: f"family of {count(len(members), 'member')} that no entry defines: attention-geometry clear {name}"
+        name: f"family of {_count_studies(members)} that no entry defines: attention-geometry clear {name}"
         for name, members in orphans.items()
     }
+
+
+def _count_studies(members: Collection[object]) -> str:
+    return count(len(members), "study", "studies")
 
 
 def _describe_family(home: Home, family: Family) -> str:
@@ -141,7 +145,7 @@ def _describe_family(home: Home, family: Family) -> str:
     missing = f"; missing: {', '.join(lacking)}" if lacking else ""
     why = explain_stale_family(home, family)
     state = f"stale ({why}); renew it: attention-geometry refresh {family.name}" if why else "current"
-    return f"family of {count(len(family.members), 'member')}{missing}, {state}"
+    return f"family of {_count_studies(family.members)}{missing}, {state}"
 
 
 def _iterate_states(home: Home, kind: Kind, describe: Callable[[Home, str], str]) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     merged = {key: distinct[0] if len(distinct) == 1 else f"{len(distinct)} values" for key, distinct in values.items()}
     states = Counter(row["state"].partition(":")[0] for row in rows)
     states_text = ", ".join(f"{number} {state}" for state, number in states.items())
-    return {**merged, "study": family.name, "state": f"{len(rows)} members by {family.axis}: {states_text}"}
+    return {**merged, "study": family.name, "state": f"{len(rows)} studies by {family.axis}: {states_text}"}
 
 
 def _mark_gpu_need(state: str, study: Study) -> str:

