@@ -59,21 +59,6 @@ def test_every_benchmark_gives_positive_finite_ratios(benchmark: Benchmark) -> N
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("benchmark", run.BENCHMARKS, ids=lambda benchmark: benchmark.name)
-def test_a_whole_run_is_measured_step_by_step(benchmark: Benchmark) -> None:
-    if missing := benchmark.missing():
-        pytest.skip(missing)
-    results = {result.name.removeprefix(f"{benchmark.name}."): result for result in benchmark.small()}
-    assert {"tensors", "selection_metrics", "separability", "warehouse", "claims", "report"} <= results.keys()
-    assert all(math.isfinite(result.ratio) and result.lowest > 0 for result in results.values())
-    ends = ("all_steps", "command", "forward", "products")
-    steps = sum(result.what_median for name, result in results.items() if name not in ends)
-    assert results["all_steps"].what_median == pytest.approx(steps)
-    assert results["forward"].ratio + results["products"].ratio == pytest.approx(1)
-
-
 def test_heads_of_the_made_up_checkpoint_have_a_sink_and_those_without_one_do_not(tmp_path: Path) -> None:
     shape = checkpoints.SMOLLM2 | {"num_hidden_layers": 2}
     seen = {}
@@ -154,31 +139,6 @@ def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, caps
     assert str(tmp_path) not in out.read_text()
 
 
-@pytest.mark.usefixtures("one_benchmark")
-def test_results_go_to_their_folder_and_small_ones_have_no_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "RESULTS", tmp_path)
-    assert command.main(["--small"]) == 0
-    (out,) = tmp_path.glob("*.json")
-    saved = json.loads(out.read_text())
-    assert saved["small"] is True
-    assert saved["results"][0]["target"] is None
-
-
-def test_a_benchmark_that_the_machine_cannot_run_is_skipped_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lacking = Benchmark("selection.gpu", full=list, small=list, missing=lambda: "no CUDA device")
-    monkeypatch.setattr(command, "BENCHMARKS", (lacking,))
-    out = tmp_path / "results.json"
-    assert command.main(["--out", str(out)]) == 0
-    assert "selection.gpu skipped: no CUDA device" in capsys.readouterr().err
-    saved = json.loads(out.read_text())
-    assert saved["skipped"] == {"selection.gpu": "no CUDA device"}
-    assert saved["results"] == []
-
-
 def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         command.main(["--only", "sele"])
@@ -213,9 +173,3 @@ def test_the_paper_s_models_have_as_many_parameters_as_the_published_ones(name: 
     config, settings = full_size.MODELS[name]
     with torch.device("meta"):
         assert AutoModelForCausalLM.from_config(config(**settings)).num_parameters() == parameters
-
-
-def test_an_unknown_model_of_the_full_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        full_size.main(["llama-9"])
-    assert "choose from: llama-2-7b, mistral-7b, gemma-7b" in capsys.readouterr().err

@@ -23,16 +23,8 @@ from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
-from storage.warehouse.relations import find_tables_read
 from storage.warehouse.scheduler import iterate_jobs
 from tests.storage.studies import Tables
-
-
-def test_a_statement_reads_what_its_macros_and_views_read() -> None:
-    margins = {"selection_counts", "heads", "value_scales"}
-    assert find_tables_read(sql.read_statement("macros", "bounds_at")) == margins | {"selection_means"}
-    assert find_tables_read(sql.read_statement("derived", "head_taxonomy")) == {"head_signatures"}
-    assert find_tables_read(sql.read_statement("checks", "identities")) == {"selection_counts"}
 
 
 def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
@@ -105,17 +97,6 @@ def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tabl
     part.path.write_bytes(data)
     with pytest.raises(UserError, match=r"^The table .*selection_counts\.parquet cannot be read [^\n]*run the study"):
         land(tmp_path / "warehouse", "small", tables | {"selection_counts": read_part(part)})
-
-
-def test_what_is_stopped_runs_no_other_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with landing.DraftDatabase.create(tmp_path / "small.partial") as aside:
-        with aside.cursor() as running:
-            closed = running.cursor()
-            closed.close()
-            monkeypatch.setattr(aside, "_cursors", {closed, running})
-            aside.stop()
-        with pytest.raises(duckdb.InterruptException), aside.cursor():
-            pytest.fail("begun")
 
 
 @pytest.mark.parametrize("sizes", [[3], [120_000], [65_472] * 4, [122_880, 1], [0, 300_000, 0, 5], [0]])

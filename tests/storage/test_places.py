@@ -225,44 +225,6 @@ def test_a_store_half_made_is_none_and_made_anew(remote: RemotePlace, monkeypatc
     assert _resume(path).find_missing() == list(range(12))
 
 
-def test_who_comes_second_takes_the_store_of_who_was_first(
-    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have seen that there is none."""
-    path = remote.join("s.zarr")
-    _resume(path).write(7, writer.arrays(7))
-    exists, answers = RemotePlace.exists, iter([False, True] * 2)
-    with monkeypatch.context() as patched:
-        patched.setattr(RemotePlace, "exists", lambda _place: next(answers))
-        assert 7 not in _resume(path).find_missing()
-        with pytest.raises(UserError, match=r"study \(stored 'shared', requested 'mine'\)"):
-            SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "mine"})
-    assert exists(path)
-
-
-@pytest.mark.slow
-def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    import obstore
-
-    path, delete = remote.join("s.zarr"), obstore.delete
-    _resume(path).write(5, writer.arrays(5))
-    for calls in range(1, 4):
-        done = []
-
-        def stopping(client: Any, names: list[str], calls: int = calls, done: list[int] = done) -> None:
-            if len(done) == calls:
-                raise KeyboardInterrupt
-            done.append(len(names))
-            delete(client, names)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(obstore, "delete", stopping)
-            with pytest.raises(KeyboardInterrupt):
-                path.remove()
-        assert _resume(path).find_missing() == list(range(12))
-        _resume(path).write(5, writer.arrays(5))
-
-
 def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
     remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -311,15 +311,6 @@ def test_chunks_stay_below_their_bytes_and_divide_their_arrays() -> None:
     assert values.chunk(sizes) == (1, 1, 8, 8192, 128)
 
 
-def test_every_array_is_declared_once_and_whole() -> None:
-    assert len({spec.name for spec in TENSORS}) == len(TENSORS)
-    for spec in TENSORS:
-        assert spec.dims[0] == "sequence"
-        assert spec.unit
-        assert spec.meaning
-        assert set(spec.whole) <= set(spec.dims)
-
-
 def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     """An optional one: any other is refused (``test_foreign_and_older_stores_are_refused``)."""
     optional = {spec.name: spec for spec in TENSORS if spec.optional}

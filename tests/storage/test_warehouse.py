@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.errors import QuotingError, UserError
+from storage.errors import UserError
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
@@ -182,90 +182,17 @@ def test_of_studies_that_are_named_no_other_is_opened(folder: Path, caplog: pyte
     assert caplog.messages == []
 
 
-def test_many_databases_are_inspected_in_as_many_connections_as_one(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[object] = []
-    real = duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *given: opened.append(given) or real(*given))
-    connect(folder, described=False).close()
-    alone = len(opened)
-    for name in ("first", "second", "third"):
-        shutil.copy(locate_database(folder, "small"), locate_database(folder, name))
-    connect(folder, described=False).close()
-    assert 0 < len(opened) - alone <= alone
-
-
-def test_a_database_that_cannot_be_read_keeps_no_other_from_being_read(folder: Path) -> None:
-    shutil.copy(locate_database(folder, "small"), locate_database(folder, "alike"))
-    locate_database(folder, "broken").write_bytes(b"no database")
-    locate_database(folder, "logged").with_suffix(".duckdb.wal").write_bytes(b"")
-    shutil.copy(locate_database(folder, "small"), locate_database(folder, "logged"))
-    with connect(folder) as connection:
-        assert list_attached(connection) == ["alike", "small"]
-
-
 def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
     with connect(tmp_path) as connection:
         assert query(connection, "SELECT * FROM selection").read_all().num_rows == 0
         assert query(connection, "FROM studies").schema.names[0] == "study"
 
 
-WRITING = (
-    "INSERT INTO heads VALUES ('x', 1, 1, 1, 1)",
-    "DELETE FROM heads",
-    "DROP VIEW heads",
-    "CREATE TABLE mine (x INTEGER)",
-    "COPY (SELECT 1) TO '/tmp/leak.csv'",
-    "ATTACH '/tmp/other.duckdb'",
-    "SELECT 1; UPDATE heads SET head = 2",
-    "SET enable_external_access = true",
-)
-
-
-def test_the_way_in_writes_nothing(landed: Path) -> None:
-    before = locate_database(landed, "small").read_bytes()
-    with connect(landed) as connection:
-        for text in WRITING:
-            with pytest.raises(UserError, match="sql only reads"):
-                query(connection, text)
-        with pytest.raises(duckdb.Error):  # and the connection itself cannot, whatever it is asked
-            connection.execute('DELETE FROM "study small".heads')
-    assert locate_database(landed, "small").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("text", "message", "quoted"),
-    [
-        ("SELEC 1", "syntax error", "LINE 1: SELEC 1\n        ^"),
-        ("SELECT * FROM nowhere", "nowhere does not exist", "Did you mean"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "disabled", ""),
-        ("", "no result to show", ""),
-    ],
-)
-def test_errors_in_sql_begin_with_what_is_wrong(tmp_path: Path, text: str, message: str, quoted: str) -> None:
-    """But for what they quote: the line with the mistake, and what else its author may have meant."""
-    with connect(tmp_path) as connection, pytest.raises(UserError, match=message) as caught:
-        query(connection, text)
-    first, *rest = str(caught.value).splitlines()
-    assert message in first
-    assert "\n".join(rest).strip().startswith(quoted)
-    assert bool(rest) == bool(quoted)
-    assert isinstance(caught.value, QuotingError) or not rest
-
-
-def test_a_pivot_is_reading(landed: Path) -> None:
-    with connect(landed) as connection:
-        pivoted = query(
-            connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
-        )
-    assert pivoted.read_all().num_rows == 23
-
-
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(
     "change",
     ["DROP TABLE claims", "ALTER TABLE selection_counts DROP COLUMN a_0", "ALTER TABLE heads ADD COLUMN x INT"],

@@ -487,14 +487,6 @@ def test_what_the_shell_cannot_attach_does_not_keep_it_from_the_rest(folder: Pat
     ]
 
 
-def test_the_script_is_made_without_making_the_views(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every landing writes it."""
-    warehouse._read_layout()
-    for name in ("create_relations", "comment", "create_tables"):
-        monkeypatch.setattr(warehouse, name, lambda *_: pytest.fail("the views were made"))
-    assert list_named(write_entry(folder)) == ["small"]
-
-
 def test_the_script_takes_nothing_from_a_study_of_its_name(folder: Path) -> None:
     """``open.sql`` is a name that a study may have, ``.open.sql`` is not."""
     landing, own = (folder / f"{name}.{'0a' * 16}.partial" for name in (ENTRY, f".{ENTRY}"))
