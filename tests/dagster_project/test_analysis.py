@@ -2,7 +2,6 @@
 
 import doctest
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -103,12 +102,6 @@ def test_patterns_are_means_over_the_rows_of_eager_attention(architecture: str) 
         assert seen[layer, head, "self"]["value"] == pytest.approx(np.diag(of_head)[1:].mean(), abs=1e-5)
         assert seen[layer, head, "previous"]["chance"] == pytest.approx(np.mean([1 / (q + 1) for q in range(1, n)]))
     assert abs(previous - np.diag(of_head)[1:].mean()) > 1e-4, "another key would be noticed"
-
-
-def test_patterns_that_no_query_has_are_missing() -> None:
-    found = analyze(tiny_model(), TOKENIZER, "a")
-    missing = {row["pattern"] for row in found.patterns.to_pylist() if row["value"] is None}
-    assert missing == {"duplicate", "induction", "sink_matched"}
 
 
 def test_the_numbers_at_one_n_are_those_of_the_selection() -> None:
@@ -316,11 +309,6 @@ def test_a_list_of_texts_gives_what_each_gives() -> None:
     assert not found[0].top_keys.equals(found[1].top_keys)
 
 
-def test_a_model_in_double_precision_is_measured() -> None:
-    single, double = (analyze(tiny_model().to(dtype), TOKENIZER, TEXT) for dtype in (torch.float32, torch.float64))
-    np.testing.assert_allclose(single.top_keys["weight"], double.top_keys["weight"], atol=1e-5)
-
-
 def test_a_model_without_weights_is_refused() -> None:
     model = tiny_model()
     model.model.layers[1].mlp.to("meta")
@@ -422,51 +410,6 @@ def test_a_pass_that_is_under_way_ends_with_the_masks_it_began_with() -> None:
         with torch.inference_mode():
             assert torch.equal(model(ids).logits, expected)
         hook.remove()
-
-
-STEPS = {
-    "reading the text": (analysis, "_encode"),
-    "probing": (analysis, "probe"),
-    "exchanging attention": (capturing, "_use_recorder"),
-    "a layer": (capturing, "compute_query_weights"),
-    "measuring": (analysis, "measure_layer"),
-    "filling a table": (analysis, "create_tables"),
-    "deriving": (analysis, "fill"),
-    "ranking": (analysis, "top_keys"),
-    "the end": (analysis, "_list_patterns"),
-}
-
-
-@pytest.mark.parametrize("in_training", ["sdpa"], indirect=True)
-@pytest.mark.parametrize(
-    ("step", "after"), [*((step, False) for step in STEPS), ("exchanging attention", True), ("a layer", True)]
-)
-def test_ctrl_c_is_an_interrupt_and_leaves_the_model_as_it_was(
-    in_training: PreTrainedModel, step: str, monkeypatch: pytest.MonkeyPatch, *, after: bool
-) -> None:
-    before, (place, name) = state(in_training), STEPS[step]
-    call, sent = getattr(place, name), []
-
-    def interrupt() -> None:
-        if not sent:
-            sent.append(step)
-            signal.raise_signal(signal.SIGINT)  # as the terminal sends it; Python hands it to the main thread
-
-    def send(*given: Any, **named: Any) -> Any:
-        if not after:
-            interrupt()
-        made = call(*given, **named)
-        if after:
-            interrupt()
-        return made
-
-    monkeypatch.setattr(place, name, send)
-    with pytest.raises(KeyboardInterrupt):
-        analyze(in_training, TOKENIZER, TEXT)
-    assert sent
-    assert state(in_training) == before
-    monkeypatch.undo()
-    assert analyze(in_training, TOKENIZER, TEXT).heads.num_rows == 12
 
 
 # --- the page ---

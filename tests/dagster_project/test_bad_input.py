@@ -74,20 +74,6 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
     assert files(home) == {}
 
 
-def test_a_relative_path_is_that_of_the_current_folder(home: Path, inputs: Path, tmp_path: Path) -> None:
-    options = ("run", "--name", "refused", *settings(inputs, model="./absent"))
-    assert f"'{tmp_path}/absent'" in attention_geometry(*options, home=home, cwd=tmp_path).complaint
-
-
-def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Path) -> None:
-    """A refused study is not recorded; what stands in the file already stays as it is."""
-    text = f"# mine\nstudies:\n  kept: {WELL}\n"
-    (tmp_path / "studies.yaml").write_text(text)
-    for mistake, said in (({"model": "./absent"}, "no model directory"), ({"sequences": 5000}, "too little text")):
-        assert said in attention_geometry("run", "--name", "new", *settings(inputs, **mistake), home=tmp_path).complaint
-        assert files(tmp_path) == {"studies.yaml": text.encode()}
-
-
 # --- studies.yaml ---
 
 

@@ -82,13 +82,6 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert re.search(r"total +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
 
 
-def test_looking_whether_a_data_root_can_be_written_leaves_no_file(tmp_path: Path) -> None:
-    home = Home(tmp_path / "deep" / "data")
-    home.prepare()
-    home.prepare()
-    assert list(home.root.iterdir()) == []
-
-
 def test_doctor_leaves_what_running_processes_work_on(copied: Path) -> None:
     mine, others = pages(os.getpid()), (HALF[1], HALF[5])
     litter(copied, *mine, *others, f"tensors/other.zarr.{HEX}.partial/zarr.json")
@@ -312,12 +305,6 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
     assert len(damages(home)) == 1
 
 
-def test_what_was_replaced_between_two_looks_is_not_damaged(tmp_path: Path) -> None:
-    looks = iter(["damaged", None])
-    found = doctor._verify_place(Home(tmp_path), "small", LocalPlace(tmp_path), lambda: next(looks))
-    assert found == doctor.Verdict(LocalPlace(tmp_path), None)
-
-
 def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(_: RemotePlace) -> bool:
         msg = "does not answer"
@@ -371,14 +358,6 @@ def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path, of: Ca
     assert (planned.code, "cannot be read" in planned.text) == (0, True), planned.text
 
 
-def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
-    entries = copied / "studies.yaml"
-    entries.write_text(entries.read_text(encoding="utf-8") + "  bad: {model: 3}\n", encoding="utf-8")
-    listed = attention_geometry("studies", home=copied)
-    assert " mine " in listed.text
-    assert "'bad'" in listed.complaint
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("part", ["tensors", "metrics"])
 def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
@@ -396,14 +375,6 @@ def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
     assert results(copied) == before
     assert results(there) == behind
     assert store.is_symlink()
-
-
-def test_a_link_that_leads_nowhere_is_named(copied: Path, tmp_path: Path) -> None:
-    store = copied / "metrics" / "mine.parts"
-    shutil.rmtree(store)
-    store.symlink_to(tmp_path / "gone")
-    with pytest.raises(UserError, match=f"{store} is a link to .*gone"):
-        measured(Home(copied))
 
 
 def full(*_: object, **__: object) -> None:

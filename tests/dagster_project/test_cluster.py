@@ -437,19 +437,6 @@ def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) 
     assert metrics.find_missing() == [0, 1]
 
 
-def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, metrics, layers = begun(tmp_path)
-    measure = measuring.measure_rows
-    with monkeypatch.context() as patched:
-        patched.setattr(measuring, "measure_rows", lambda *given, **_: measure(*given[:3]))
-        measuring._measure(replace(layers, device="cuda"), metrics.tensors, 1)
-        with pytest.raises(UserError, match="were started on the device 'cuda' and would be continued on 'cpu'; run"):
-            making.measure(home, NAME, STUDY)
-        assert metrics.find_missing() == [0]
-        measuring._measure(replace(layers, device="cuda"), metrics.tensors, 0)
-    assert making.measured(making.measure(home, NAME, STUDY)) == 0, "whole ones of whatever device are taken"
-
-
 def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cluster.ADDRESS_VARIABLE, raising=False)
     assert cluster.select_scheduler(STUDY) == "threads"

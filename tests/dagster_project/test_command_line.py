@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dagster_project.assets.summaries import SUMMARIES
-from dagster_project.study.home import HOME_VARIABLE, Home
-from dagster_project.study.studies import find_study, list_families, list_studies
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
 from storage.files.parts import INPUTS
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -27,12 +27,6 @@ def test_the_data_root_may_be_named_before_or_after_the_command(mine: Path, tmp_
     assert attention_geometry("--home", mine, *COUNT, cwd=tmp_path).text == ONE
     assert attention_geometry(*COUNT, "--home", mine, cwd=tmp_path).text == ONE
     assert attention_geometry(*COUNT, cwd=tmp_path).text == NONE
-
-
-def test_the_data_root_of_the_environment_gives_way_to_the_option(mine: Path, tmp_path: Path) -> None:
-    assert attention_geometry(*COUNT, cwd=tmp_path, **{HOME_VARIABLE: str(mine)}).text == ONE
-    assert attention_geometry(*COUNT, home=mine, cwd=tmp_path, **{HOME_VARIABLE: str(tmp_path)}).text == ONE
-    assert attention_geometry("--home", tmp_path, *COUNT, "--home", mine, cwd=tmp_path).text == ONE
 
 
 def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
@@ -139,19 +133,6 @@ def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
     assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
-
-
-def test_studies_fit_a_terminal_and_no_name_is_cut(tmp_path: Path) -> None:
-    shown = attention_geometry("studies", home=tmp_path, COLUMNS="80").text
-    assert max(map(len, shown.splitlines())) <= 80
-    home = Home(tmp_path)
-    families = list_families(home)
-    members = {member for family in families.values() for member in family.members}
-    for name, study in list_studies(home).items():
-        assert (f"  {name}  " in shown) is (name not in members)
-        assert study.model.id in "".join(shown.split()) or "/" in study.model.id  # folded over lines
-    assert families
-    assert all(f"  {name}  " in shown for name in families)
 
 
 def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

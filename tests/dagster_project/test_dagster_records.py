@@ -58,15 +58,6 @@ def test_a_folder_that_dagster_reads_as_another_is_refused(tmp_path: Path, name:
             assert instance.root_directory == str(home.dagster)
 
 
-def test_empty_settings_are_rewritten_and_telemetry_is_off(copied: Path) -> None:
-    for name in registration.SETTINGS:
-        (copied / "dagster" / name).write_bytes(b"")
-    assert attention_geometry("doctor", "--clean", home=copied).errors == ""
-    with instance_of(copied) as instance:
-        assert instance.telemetry_enabled is False
-        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
-
-
 def test_settings_on_a_full_disk_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, _: bytes) -> int:
         with path.open("wb"):
@@ -185,30 +176,6 @@ def test_records_wait_for_the_disk_at_checkpoints_only_while_a_command_writes_th
         assert ask() == before == 2  # FULL
     finally:
         event.listen(Engine, "connect", skip_disk)
-
-
-def test_no_event_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
-    """Closing the last connection to a database is one; Dagster opens and closes one for each event."""
-    home, path = Home(tmp_path), tmp_path / "any.db"
-    home.prepare()
-    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
-
-    def write_event() -> bool:
-        with engine.begin() as connection:
-            connection.exec_driver_sql("INSERT INTO events VALUES (1)")
-        return (tmp_path / "any.db-wal").exists()
-
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE events (number INTEGER)")
-    with engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-    assert not write_event()
-    with open_records(home):
-        assert write_event()
-        assert write_event()
-    assert not (tmp_path / "any.db-wal").exists()
-    with closing(sqlite3.connect(path)) as alone:
-        assert alone.execute("SELECT count(*) FROM events").fetchone() == (3,)
 
 
 @pytest.mark.parametrize("writable", [True, False])

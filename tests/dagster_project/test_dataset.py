@@ -20,7 +20,7 @@ import sql
 from dagster_project.assets.publishing import MARKER, publish_dataset
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.warehouse.dataset import CARD, DATABASE, TABLES, drop_folders
+from storage.warehouse.dataset import CARD, DATABASE, TABLES
 from tests.dagster_project.driver import attention_geometry, files
 from tests.extract.fake_hub import running
 from tests.storage.shell import run_shell
@@ -177,12 +177,6 @@ def test_no_path_of_this_machine_is_published(home: Home, hosted: Path, inputs: 
     study = parquet.read_table(hosted / "studies.parquet").to_pylist()[0]
     assert (study["model"], study["corpus"]) == ("llama", "book.txt")
     assert json.loads(study["provenance"])["settings"]["model"]["id"] == "llama"
-
-
-def test_paths_are_reduced_to_their_last_names() -> None:
-    given = {"a": ["/home/ada/m.gguf", "~ada/book.txt", "../x/y", "./z"], "b": {"c": "org/name"}, "d": 3, "e": "</s>"}
-    assert drop_folders(given) == {"a": ["m.gguf", "book.txt", "y", "z"], "b": {"c": "org/name"}, "d": 3, "e": "</s>"}
-    assert drop_folders("package:llm==0.1/llm/file.gguf") == "package:llm==0.1/llm/file.gguf"
 
 
 def test_a_study_that_has_not_landed_is_refused(home: Home, tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from dagster_project.command import runs
 from dagster_project.definitions import defs
 from dagster_project.defs import families as sensors
-from dagster_project.records.partitions import studies as partitions
-from dagster_project.records.registration import register_studies
 from dagster_project.study.families import Family, expand_families
 from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.study.settings import Study
@@ -165,15 +163,6 @@ def test_any_family_is_expanded_or_refused(entries: dict[str, object]) -> None:
             assert "here" in str(error)  # noqa: PT017
     assert all(member in found.studies for family in found.families.values() for member in family.members)
     assert len(found.families) + len([name for name in entries if name in found.studies]) >= len(entries)
-
-
-def test_members_are_partitions(tmp_path: Path) -> None:
-    home = home_with(tmp_path, sizes=SIZES)
-    with dg.DagsterInstance.ephemeral() as instance:
-        register_studies(instance, home)
-        known = instance.get_dynamic_partitions(str(partitions.name))
-    assert {"sizes-16", "sizes-24", "sizes-20"} <= set(known)
-    assert "sizes" not in known
 
 
 def test_members_run_in_order_and_one_that_fails_stops_no_other(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from dagster_project.analysis import contributions, passes, positions
+from dagster_project.analysis import contributions, passes
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.fits import compute_assumption_similarity
@@ -430,25 +430,6 @@ def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, 
 def last_of(sources: Sources, asset: str) -> None:
     """Make the rows of an asset one batch at a time, and hold none while the next is made."""
     deque(batches(sources, asset), maxlen=0)
-
-
-@pytest.mark.slow
-def test_memory_of_means_by_position_does_not_grow_with_sequences(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A fifth of what the sequences more would take is left for what a store knows of what it has read."""
-    monkeypatch.setattr(positions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
-    sizes, peaks = SIZES | {"query": 1, "layer": 2, "key": 2000, "head": 8, "head_dim": 8}, []
-    for sequences in (4, 24):
-        made = drawn(tmp_path / f"{sequences}", sizes | {"sequence": sequences}, (1999,), unmeasured)
-
-        def take(made: Sources = made) -> None:
-            deque(compute_attention_by_position(made), maxlen=0)
-
-        take()  # what is imported once is there
-        peaks.append(trace(take)[1])
-    few, many = peaks
-    assert many - few < 20 * 2 * 2000 * 4 * 8 / 5
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """What is missing or stale of a study, and why: each cause makes exactly the right assets stale, and no other."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from dagster_project.analysis import metrics as measured
 from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
-from dagster_project.assets.asset import Snapshot
 from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
 from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
@@ -91,13 +89,6 @@ def test_another_setting(copied: Path) -> None:
             assert reasons.pop(first) == why
         others = {asset: reason for asset, reason in reasons.items() if reason != why}
         assert all(reason.startswith(("follows from ", "made from other ")) for reason in others.values()), others
-
-
-def test_a_grid_of_drawn_heads_is_a_setting_of_one_asset(copied: Path) -> None:
-    change(copied, analysis={"monte_carlo": {"draws": 7}})
-    reasons = found(copied)
-    assert tuple(reasons) == ("bounds_in_expectation", *AFTER_WAREHOUSE)
-    assert reasons["bounds_in_expectation"] == "missing"
 
 
 # --- inputs ---
@@ -449,12 +440,3 @@ def test_an_error_in_one_study_hides_no_other(copied: Path) -> None:
     studies, errors = list_readable_studies(Home(copied))
     assert "embedded" in studies
     assert errors.keys() == {str(copied / "studies.yaml")}
-
-
-def test_a_page_says_what_it_was_made_from(mine: Path) -> None:
-    origin = reporting.read_report_origin(Home(mine).report("mine"))
-    assert origin["version"] == reporting.compute_report_version() == find_asset("report").version()
-    assert json.loads(json.dumps(origin)) == origin
-    other = Snapshot(Home(mine), "mine", find_study(Home(mine), "mine"), ASSETS)
-    other.landed = {}
-    assert find_asset("report").explain_staleness(other) == "made from other tables"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, parse_inspection, read_lines
+from dagster_project.command.inspection import LOOKED_AT, RANKS, read_lines
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
-from storage.errors import UserError
 from tests.dagster_project.driver import CHECKOUT, attention_geometry
 from tests.extract.tiny import text
 from tests.memory import trace
@@ -91,15 +90,6 @@ def test_texts_are_read_from_standard_input_with_one_model(tmp_path: Path, monke
     found = inspect(tmp_path, "--top", 1, stdin=f"{TEXT}\n\nAnother text, of other words.\n")
     assert [line["text"] for line in found] == [TEXT, "Another text, of other words."]
     assert len(loads) == 1
-
-
-def test_heads_of_equal_value_are_ranked_by_how_few_keys_they_use(tmp_path: Path) -> None:
-    (found,) = inspect(tmp_path, "--top", 48, TEXT)
-    first = [head["effective_keys"] for head in found["heads"] if head["recall"] == found["heads"][0]["recall"]]
-    assert len(first) > 10
-    assert first == sorted(first)
-    ranked = attention_geometry("inspect", "--top", 3, TEXT, cwd=tmp_path).text
-    assert f"heads of largest recall ({len(first)} have the largest; those of fewer effective keys first)" in ranked
 
 
 def test_no_text_is_told_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
@@ -194,13 +184,6 @@ def test_what_cannot_be_done_is_one_line(options: tuple[object, ...], tmp_path: 
     refused = attention_geometry("inspect", *options, TEXT, cwd=tmp_path)
     assert REFUSED[options] in refused.complaint
     assert refused.text == ""
-
-
-def test_an_option_that_is_left_out_has_its_default() -> None:
-    asked = parse_inspection(by="sink", head=None, top=1, n=None, query=None, every=False, as_json=False)
-    assert asked == Inspection("sink", None, 1, None, None, every=False, as_json=False)
-    with pytest.raises(UserError):
-        parse_inspection(by="sink", head=None, top=1, n=0, query=None, every=False, as_json=False)
 
 
 # --- docs/gallery.md ---

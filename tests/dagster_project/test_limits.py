@@ -11,8 +11,7 @@ import dask
 import numpy as np
 import pytest
 
-from dagster_project.analysis import passes
-from dagster_project.analysis.distances import CONVERGENCE, compute_distances
+from dagster_project.analysis.distances import CONVERGENCE
 from dagster_project.analysis.sources import open_sources
 from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
 from dagster_project.study.home import Home
@@ -355,16 +354,3 @@ def test_memory_of_temperatures_keeps_within_the_bound(tmp_path: Path) -> None:
         grid = half_octave_grid(320).size
         everything = asked + SOME * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * grid  # results and their rows
         assert peak(compute_temperature(sources)) <= everything + 2**20
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("home")
-def test_memory_of_distances_is_that_of_blocks_and_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With blocks of one sequence, and of all of them; half a megabyte is for what reading leaves to be collected."""
-    sequences, keys = 24, 320
-    sources = open_sources(measured(tmp_path, several(sequences, keys, 8)), NAME, OF_LIMITS)
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    whole = peak(compute_distances(sources))
-    monkeypatch.setattr(passes, "BLOCK_BYTES", 4 * HEADS * keys)
-    of_block, of_model = 300 * HEADS * keys, sequences * 24 * sum(query + 1 for query in (*QUERIES[:2], keys - 1))
-    assert peak(compute_distances(sources)) <= of_block + of_model + 2**19 < whole  # mutation control

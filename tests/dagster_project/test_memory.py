@@ -1,42 +1,19 @@
 """Less memory than a study needs is told in one line before anything is computed; DuckDB takes what there is."""
 
-import resource
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from dagster_project.analysis import measurement, memory
+from dagster_project.analysis import memory
 from dagster_project.study.home import Home
 from storage import memory as system
 from storage.errors import UserError
 from storage.warehouse import connection as warehouse
 from tests.dagster_project import making
-from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
+from tests.dagster_project.driver import attention_geometry, files
 
 GIGABYTE = 10**9
-
-
-def limited(most: int) -> Callable[[], None]:
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-@pytest.mark.slow  # a process of its own
-def test_a_run_with_little_address_space_ends_with_one_line(copied: Path) -> None:
-    """It died of a signal."""
-    before = files(copied)
-    done = subprocess.run(
-        [PROGRAM, "run", "mine", "--force", "report", "--home", copied],
-        capture_output=True, text=True, check=False, timeout=120, env=environment(), preexec_fn=limited(40 * 10**8),
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("attention-geometry: ")]
-    assert "A run needs 4.5 GB of address space, but" in line
-    assert "ulimit -v" in line
-    assert "Traceback" not in done.stderr
-    assert files(copied) == before
 
 
 def test_address_space_is_looked_at_before_a_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,19 +34,6 @@ def test_what_a_sequence_needs_is_compared_with_what_is_free(copied: Path, monke
     with pytest.raises(UserError, match=r"Extracting one sequence of .* needs .* reduce context_length"):
         memory.check_extraction("mine", 10**5)
     assert {name for name in before if "tensors" in name} <= files(copied).keys()
-
-
-def test_more_threads_need_a_block_more_each(mine: Path) -> None:
-    from dagster_project.study.studies import find_study
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
-    tensors = SequenceStore.open(Home(mine).tensors("mine"), TENSORS)
-    one, two, three = (
-        measurement.estimate_memory(tensors, find_study(Home(mine), "mine").analysis, threads) for threads in (1, 2, 3)
-    )
-    assert one < two
-    assert three - two == two - one
 
 
 def group(folder: Path, most: str, taken: int, cached: int = 0) -> None:

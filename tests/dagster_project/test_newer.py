@@ -6,12 +6,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dagster_project.study.home import Home
-from storage.errors import NewerError, UserError, refuse_newer
-from storage.warehouse.connection import read_provenance
-from tests.dagster_project import making
+from storage.errors import UserError, refuse_newer
 from tests.dagster_project.driver import attention_geometry, files
-from tests.storage.earlier import recorded, recorded_inputs, rewrite, rewrite_inputs
+from tests.storage.earlier import recorded, rewrite, rewrite_inputs
 
 
 def tensors(home: Path) -> None:
@@ -51,20 +48,6 @@ def test_what_a_newer_version_made_is_refused_in_a_line_and_listed(copied: Path,
     listed = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="500")
     assert "a newer version of attention-geometry" in listed.text
     assert files(copied) == before
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(("newer", "asset"), [(metrics, "selection_metrics"), (database, "warehouse")])
-def test_an_asset_alone_replaces_it_when_told_to(copied: Path, newer: Callable[[Path], None], asset: str) -> None:
-    """As when someone materialises it in the web UI."""
-    newer(copied)
-    with pytest.raises(NewerError, match="run mine --fresh"):
-        making.make(Home(copied), "mine", [asset])
-    making.make(Home(copied), "mine", [asset], force=True)
-    if asset == "warehouse":
-        assert "99" not in (read_provenance(copied / "warehouse", "mine") or {})["landing"]
-    else:
-        assert {made["metrics_version"] < 99 for made in recorded_inputs(copied / "metrics" / "mine.parts")} == {True}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_studies
-from tests.dagster_project.driver import attention_geometry
 
 README = Path(__file__).parents[2] / "README.md"
 NEEDS_STUDY = {"report", "compare", "export"}
@@ -35,15 +34,3 @@ def test_recipes_name_only_what_earlier_ones_made(tmp_path: Path) -> None:
         if "--file" in given:
             assert given[-1].partition("=")[2] in written, f"nothing has written {given[-1]}"
         written |= {given[at + 1] for at, word in enumerate(given) if word == "--out"}
-
-
-def test_statements_are_about_one_study(mine: Path, tmp_path: Path) -> None:
-    """A question about heads that pools all studies is not the one that was asked."""
-    (tmp_path / "recall.csv").write_text("layer,head,measure,value\n0,0,recall,1\n0,1,recall,2\n", encoding="utf-8")
-    statements = [given for command, *given in recipes() if command == "sql" and given]
-    assert len(statements) == 4
-    for statement, *options in statements:
-        assert ("study = '" in statement) == ("SELECT" in statement), statement
-        files = options if "--file" in options else ()
-        done = attention_geometry("sql", statement, *files, "--format", "csv", home=mine, cwd=tmp_path)
-        assert done.code == 0, done.errors

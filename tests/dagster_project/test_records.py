@@ -7,14 +7,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 
 import sql
 from dagster_project.analysis.metrics import METRICS_VERSION
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import locate_shipped_file
-from storage.errors import DerivedDamageError, UserError
+from storage.errors import UserError
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
@@ -35,14 +33,6 @@ def stores(home: Path) -> dict[str, tuple[bytes, int]]:
         for name, content in files(home).items()
         if name.startswith(("tensors", "metrics")) and (home / name).is_file()
     }
-
-
-def test_the_study_is_recorded_in_the_data_root_only(mine: Path, inputs: Path) -> None:
-    recorded = yaml.safe_load((mine / "studies.yaml").read_text(encoding="utf-8"))
-    described = {"model": f"{inputs}/llama", "corpus": f"{inputs}/book.txt", "context_length": 48, "sequences": 4}
-    described |= {"twin": None, "probe": None, "every_query": False}
-    assert recorded == {"studies": {"mine": described}}
-    assert "mine" not in yaml.safe_load(locate_shipped_file().read_text(encoding="utf-8"))["studies"]
 
 
 def test_studies_lists_it_with_the_shipped_ones(mine: Path) -> None:
@@ -119,13 +109,6 @@ def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value:
         making.land(Home(copied), "mine")
 
 
-def test_metrics_without_a_part_are_not_landed_and_need_no_extraction(copied: Path) -> None:
-    making.find_measured(Home(copied), "mine", "upper_bounds").unlink()
-    with pytest.raises(DerivedDamageError, match=r"cannot be read .*; delete its folder and run the study") as caught:
-        making.land(Home(copied), "mine")
-    assert "--fresh" not in str(caught.value)
-
-
 def test_metrics_of_an_earlier_version_are_measured_again_and_removed(copied: Path) -> None:
     """They were a Zarr store, of which nothing is read."""
     home = Home(copied)
@@ -158,14 +141,6 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert known["coverage"]["settings"] == {"kappas": [0.5], "scale": "unit"}
     assert all({"scipy", "numpy"} < step["libraries"].keys() for step in known.values())
     assert row["device"]
-
-
-def test_another_description_under_the_same_name_is_refused(mine: Path, inputs: Path) -> None:
-    before = files(mine)
-    other = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=5), home=mine)
-    assert "already a study 'mine' with other settings" in other.complaint
-    assert "--name" in other.complaint
-    assert files(mine) == before
 
 
 def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:

@@ -5,23 +5,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 
-from dagster_project.analysis import chance
 from dagster_project.analysis.chance import (
     CURVE_POINTS,
     choose_heads,
     compute_separability,
-    estimate_layer_bytes,
-    estimate_query_bytes,
     select_points,
 )
-from dagster_project.analysis.sources import Sources, open_sources
+from dagster_project.analysis.sources import Sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from geometry.grids import half_octave_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -298,23 +293,3 @@ def test_kept_points_show_the_curve(points: int, rises: int) -> None:
 def peak_of(sources: Sources) -> int:
     """The most memory that the rows take, in bytes, each batch dropped before the next."""
     return trace(lambda: deque(compute_separability(sources), maxlen=0))[1]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
-def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(tmp_path: Path) -> None:
-    study, keys, head_dim = with_nulls(sequences=4), 256, 64
-    few, many = (
-        open_sources(measured(tmp_path / str(count), several(count, keys, head_dim)), NAME, study) for count in (4, 24)
-    )
-    grid = len(half_octave_grid(keys))
-    bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
-    total = bound + estimate_query_bytes(2, 4, grid, 4) + 2**20  # of graphs of tasks, which are collected late
-    with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
-        one, other = (peak_of(sources) for sources in (few, many))
-    assert total / 8 < one <= total
-    left_out = 20 * 4 * 2 * 2 * keys * head_dim  # value states of sequences that are not looked at, in bytes
-    assert other - one < left_out / 3
-    sample = chance._make_sample(few)
-    _, peak = trace(lambda: chance.measure_layer(sample, 2, 0))
-    assert bound / 6 < peak <= bound

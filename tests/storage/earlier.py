@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from storage.files.parts import INPUTS, compute_digest, read_inputs
-from storage.files.places import LocalPlace
+from storage.files.parts import INPUTS, compute_digest
 from storage.zarr.sequences import DIGEST, DOCUMENTS
 
 
@@ -21,12 +20,6 @@ def recorded(store: Path) -> dict[str, Any]:
     """The provenance that the document of a store has."""
     found: dict[str, Any] = json.loads((store / "zarr.json").read_text(encoding="utf-8"))["attributes"]["provenance"]
     return found
-
-
-def recorded_inputs(folder: Path) -> list[dict[str, Any]]:
-    """What the parts in each folder below this one say that they were made of."""
-    found = (read_inputs(LocalPlace(made)) for made in sorted(folder.iterdir()))
-    return [made["inputs"] for made in found if made is not None]
 
 
 def rewrite_inputs(folder: Path, **changes: object) -> None:
