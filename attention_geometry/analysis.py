@@ -41,6 +41,7 @@ from geometry.selection.layers import make_outputs, measure_layer
 from geometry.selection.metrics import follow_cosines
 from geometry.selection.top_keys import top_keys
 from reports.findings.numbers import count
+from reports.queries import read_query
 from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
@@ -49,7 +50,7 @@ from storage.zarr.layers import list_attending_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from reports.text_page import TextPage
+    from reports.text.page import TextPage
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class Analysis:
         ValueError
             If the model has no such head, or only one of both is given.
         """
-        from reports.text_page import render_text
+        from reports.text.page import render_text
 
         if (layer is None) != (head is None):
             msg = f"a head is named by its layer and its number, got layer = {layer} and head = {head}"
@@ -455,9 +456,9 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
             fill(connection, sql.read_statement("derived", table), STUDY)
         selection = "SELECT * EXCLUDE (study, sequence, query) FROM selection ORDER BY layer, head, n"
         asked_for = {
-            "heads": (sql.read_statement("queries", "text_heads").text, parameters | {"n": n}),
+            "heads": (read_query("text_heads").text, parameters | {"n": n}),
             "selection": (selection, {}),
-            "taxonomy": (sql.read_statement("queries", "text_kinds").text, parameters),
+            "taxonomy": (read_query("text_kinds").text, parameters),
         }
         tables = {
             name: connection.sql(text, params=given).to_arrow_table() for name, (text, given) in asked_for.items()

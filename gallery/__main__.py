@@ -20,13 +20,15 @@ from pyarrow import parquet
 
 from gallery import comparison
 from reports import browser
-from reports.charts.effects import PANELS, list_panels
+from reports.effects import findings as effects
+from reports.effects.charts import PANELS, list_panels
 from reports.export import SCALE, write_images
-from reports.figures import find_source, sections
-from reports.findings import claims, effects, numbers
+from reports.figures import find_source
+from reports.findings import claims, numbers
 from reports.findings.numbers import Row
 from reports.queries import ask
 from reports.rendering import write_spec
+from reports.sections import sections
 from storage.files.root import data_root, warehouse_of
 from storage.warehouse.connection import connect
 from storage.warehouse.dataset import drop_folders

@@ -11,10 +11,10 @@ from scipy import stats
 
 from geometry.statistics.intervals import make_estimate
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
-from reports.charts.families import separation_and_chance
+from reports.families.charts import separation_and_chance
 from reports.findings.claims import BEYOND, VERDICTS, format_interval
-from reports.findings.headlines import Separation, judge_separation
 from reports.findings.numbers import Row, count, join_words, number, percent
+from reports.headlines.findings import Separation, judge_separation
 
 EMBEDDED = "embedded"
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import sql
+from reports.queries import find_queries, read_query
 from reports.rendering import render
 from storage.warehouse.documentation import KINDS, SCHEMA_COMMAND, Relation, find_names, list_relations
 
@@ -15,7 +15,7 @@ def render_catalogue() -> str:
     """The page as HTML, which is the same for all warehouses of this version."""
     relations = {relation.name: relation for relation in list_relations()}
     inputs = {name: _list_inputs(relation.inputs, relations) for name, relation in relations.items()}
-    questions = [sql.read_statement("queries", name) for name in sql.list_names("queries")]
+    questions = [read_query(name) for name in find_queries()]
     return render(
         "catalogue.html.j2",
         further=("catalogue.js",),

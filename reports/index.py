@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from reports.findings import numbers
-from reports.findings import taxonomy as findings
+from reports.kinds import findings
 from reports.queries import ask
 from reports.rendering import render
 from storage.files.staging import write_atomically

@@ -11,15 +11,16 @@ from typing import Any
 
 import duckdb
 
-from reports import browser, listings
+from reports import browser
+from reports import settings as settings_findings
 from reports.export import Png, draw_previews
-from reports.figures import Section, Source, find_source, sections
-from reports.findings import headlines as headlines_findings
+from reports.figures import Section, Source, find_source
 from reports.findings import numbers
-from reports.findings import settings as settings_findings
+from reports.headlines import findings as headlines_findings
 from reports.queries import ask
-from reports.reader import MEASURES, collect_reader
 from reports.rendering import iterate_figures, render, unvalidated
+from reports.sections import sections
+from reports.text.reader import MEASURES, collect_reader
 from storage.files.staging import write_atomically
 from storage.warehouse.relations import quote_literal
 
@@ -158,7 +159,7 @@ def _summarise(source: Source) -> dict[str, Any]:
         "terms": headlines_findings.TERMS,
         "question": headlines_findings.QUESTION,
         "answer": separation.answer,
-        "separation": listings.tabulate_separation(separation),
+        "separation": headlines_findings.tabulate_separation(separation),
         "rule": headlines_findings.RULE,
         "gaps": headlines_findings.list_gaps(source.overview, claims),
         "outstanding": headlines_findings.select_facts(facts, claims),

@@ -1,8 +1,10 @@
-"""Runs the files of ``sql/queries``, and queries for the rows of a table or view, with bound parameters."""
+"""Runs the queries that lie with their figures, and those for the rows of a table or view, with bound parameters."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,7 +23,7 @@ class Answer:
     """Result of a named query, with what is needed to run it again."""
 
     query: str
-    """Name of the file in ``sql/queries``, or of a table or view."""
+    """Name of a file ``NAME.sql`` of this package, or of a table or view."""
     parameters: dict[str, Parameter]
     table: pa.Table
 
@@ -41,15 +43,31 @@ class Answer:
         return rows
 
 
+@cache
+def find_queries() -> dict[str, Path]:
+    """The files of the named queries, by name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.rglob("*.sql"), key=lambda path: path.stem)}
+
+
+@cache
+def read_query(name: str) -> sql.Statement:
+    """Read a named query.
+
+    Raises
+    ------
+    KeyError
+        If there is none of this name.
+    """
+    return sql.read_query(name, find_queries()[name].read_text(encoding="utf-8"))
+
+
 def _find_statement(query: str, parameters: Iterable[str]) -> sql.Statement:
     """The named query, or that for the rows of a table or view."""
-    if query in sql.list_names("queries"):
-        return sql.read_statement("queries", query)
-    return sql.select_rows(query, tuple(parameters))
+    return read_query(query) if query in find_queries() else sql.select_rows(query, tuple(parameters))
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:
-    """Run ``sql/queries/<query>.sql`` with its named parameters, or ask for the rows of the table or view ``query``.
+    """Run the query of this name with its named parameters, or ask for the rows of the table or view ``query``.
 
     Raises
     ------

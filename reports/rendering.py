@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from altair.utils.schemapi import debug_mode
 from markupsafe import Markup, escape
 
-from reports import browser, theme
+from reports import browser, settings, theme
 from reports.figures import Chart, Figure, Section
-from reports.findings import numbers, settings
+from reports.findings import numbers
 from sql.compiled import TemplateCache
 from storage.errors import escape_unprintable
 

@@ -6,12 +6,13 @@
 - ``views``: relations that are computed from the tables when they are read.
 - ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name and its grain are
   the table's.
-- ``queries``: named questions, with named parameters (``$study``); the rows of one table or view need none, since
-  ``select_rows`` asks for them.
 - ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
 - ``checks``: violations of conditions that must hold; no rows if there are none.
 - ``findings``: a sentence about the contents of an asset's tables, which ``run`` prints once they are computed; its
   name is the asset's.
+
+Named questions with named parameters (``$study``) lie with the figures that they are behind, in ``reports``
+(``read_query``); the rows of one table or view need none, since ``select_rows`` asks for them.
 
 Every file begins with a header of three comments, ``grain``, ``inputs`` and ``meaning``; an indented line continues the
 one before. ``inputs`` names every table, view and macro that the statement reads; ``sort_statements`` relies on it. In
@@ -42,7 +43,7 @@ from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditi
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-StatementKind = Literal["schema", "families", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
+StatementKind = Literal["schema", "families", "macros", "views", "derived", "tour", "checks", "findings"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
@@ -75,7 +76,7 @@ class Column:
 class Statement:
     """One SQL statement with its documentation."""
 
-    kind: StatementKind
+    kind: StatementKind | Literal["queries"]
     name: str
     text: str
     """The SQL, header included."""
@@ -147,9 +148,28 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
         raise KeyError(msg)
     source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
     text = source
-    if "{{" in source or "{%" in source:
+    if _is_template(source):
         template = _make_environment().get_template(f"{kind}/{templates[name]}")
         text = template.render(model=f"{name}.sql" != templates[name])
+    return _parse(kind, name, text)
+
+
+def read_query(name: str, source: str) -> Statement:
+    """Read a named question from the text of its file.
+
+    Raises
+    ------
+    KeyError
+        If its header lacks a line.
+    """
+    return _parse("queries", name, _make_environment().from_string(source).render() if _is_template(source) else source)
+
+
+def _is_template(source: str) -> bool:
+    return "{{" in source or "{%" in source
+
+
+def _parse(kind: StatementKind | Literal["queries"], name: str, text: str) -> Statement:
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
     grain = read_statement("schema", name).grain if kind == "derived" else header["grain"]
@@ -238,7 +258,7 @@ def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
     return (statements[name] for name in TopologicalSorter(inputs).static_order())
 
 
-def _parse_columns(kind: StatementKind, text: str) -> dict[str, str]:
+def _parse_columns(kind: str, text: str) -> dict[str, str]:
     """Comment of each column of a table or view."""
     if kind not in {"schema", "families", "views"}:
         return {}

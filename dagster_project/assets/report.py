@@ -42,7 +42,7 @@ from storage.warehouse.families import land_family
 if TYPE_CHECKING:
     import duckdb
 
-    from reports.figures.families import FamilySource
+    from reports.families.figures import FamilySource
     from reports.page import ReportSummary
 
 HEAD = 2**14
@@ -73,9 +73,9 @@ def _embed_picture(title: str, png: bytes) -> Markdown:
 
 @cache
 def compute_report_version() -> str:
-    """A digest of the code of pages: the package ``reports``, and the queries, views and macros that they use."""
+    """A digest of the code of pages: the package ``reports``, queries included, and views and macros that they use."""
     digest = hashlib.sha256()
-    for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
+    for folder in (files("reports"), *(files("sql") / kind for kind in ("views", "macros"))):
         for name, content in sorted(_read_sources(folder)):
             digest.update(f"{name}\0".encode() + content)
     return digest.hexdigest()[:12]
@@ -160,7 +160,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     UserError
         If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
     """
-    from reports.compare import write_comparison as write
+    from reports.comparison.page import write_comparison as write
 
     names = list(dict.fromkeys(names))
     if len(names) < 2:
@@ -189,7 +189,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
 def _put_together(home: Home, names: Sequence[str]) -> "Iterator[FamilySource]":
     """The tables of a family of some studies that lie along no axis, which are removed afterwards."""
     from dagster_project.analysis.families import compute_family
-    from reports.figures.families import FamilySource
+    from reports.families.figures import FamilySource
 
     family = Family("compared", "", {name: name for name in names})
     landed = {name: name if locate_database(home.warehouse, name).exists() else None for name in names}
@@ -210,7 +210,7 @@ def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     UserError
         If the warehouse holds nothing of the family, or a file cannot be written.
     """
-    from reports.family import write_family
+    from reports.families.page import write_family
 
     path = home.families / f"{name}.html"
     links = _build_report_links(home, path.parent)
@@ -250,7 +250,8 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
         If the study is unknown or not landed, a folder cannot be written, or files exist and are not to be overwritten.
     """
     from reports.export import write_images, write_tables
-    from reports.figures import find_source, sections
+    from reports.figures import find_source
+    from reports.sections import sections
 
     study = find_study(home, name)
     with _open_connection(home, _list_shown(home, name, study)) as connection:

@@ -995,9 +995,9 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """Print a short table of results, the summary sentences of the report, and its path."""
-    from reports.findings.effects import summarise_effects
+    from reports.effects.findings import summarise_effects
+    from reports.headlines.summary import summarise
     from reports.queries import ask
-    from reports.summary import summarise
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse, studies=[study], described=False)) as connection:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dagster_project.command.headvis import export_headvis
 from dagster_project.study.home import Home
-from reports.head_files import FORMS, GROUPS, Choice, refuse_missing, write
+from reports.scores.files import FORMS, GROUPS, Choice, refuse_missing, write
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 

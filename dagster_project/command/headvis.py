@@ -15,8 +15,8 @@ from tqdm import tqdm
 from extract.decoding import name_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings
 from geometry.arrays import F64, I64
-from reports import headvis
 from reports.queries import ask
+from reports.scores import headvis
 from storage.errors import UserError
 from storage.files.staging import explain_unwritable, recover_folder, stage_folder
 from storage.files.user_paths import refuse_existing

@@ -1,6 +1,6 @@
 """A selection small enough to see: keys on a circle, their weights, and the two balls around the representative vector.
 
-Holds the example of Figure 1, drawn in ``reports.charts``. It is computed by the definitions, without the kernels,
+Holds the example of Figure 1, drawn in ``reports.intuition``. It is computed by the definitions, without the kernels,
 whose loading takes a page's process a second.
 """
 

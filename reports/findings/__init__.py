@@ -1,7 +1,1 @@
-"""Findings: the results of each figure in sentences.
-
-One function per figure turns its rows into a finding. Every number in a sentence comes from the rows.
-
-Rows are those of the query that each docstring names. Modules: ``numbers`` (formatting), ``headlines``, and one per
-subject.
-"""
+"""How numbers and verdicts are worded, by pages, tables of claims and the command line alike."""

@@ -37,7 +37,7 @@ from extract.hub import silence_libraries
 from extract.implementations import restore_attention
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
-from reports.text_page import render_text
+from reports.text.page import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
 from tests.reports.conftest import HOSTILE

@@ -17,7 +17,7 @@ from dagster_project.analysis.families import Member, compute_family
 from dagster_project.study.families import Family
 from geometry.statistics.differences import estimate_difference
 from geometry.statistics.moments import estimate_mean
-from reports.family import write_family
+from reports.families.page import write_family
 from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect

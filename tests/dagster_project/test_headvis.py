@@ -20,7 +20,7 @@ from dagster_project.command.headvis import export_headvis, read_settings
 from dagster_project.study.home import Home
 from dagster_project.study.studies import parse_study
 from extract.hub import silence_libraries
-from reports.headvis import choose_examples
+from reports.scores.headvis import choose_examples
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 from tests.dagster_project import recorded

@@ -19,9 +19,10 @@ from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.quantities import PATTERNS, SELECTION
-from reports.figures import find_source, sections
+from reports.figures import find_source
 from reports.queries import ask
 from reports.rendering import iterate_figures
+from reports.sections import sections
 from storage.warehouse.connection import connect
 from storage.warehouse.rows import LANDED
 from storage.zarr.arrays import LayerSize, build_tensor_specs

@@ -13,8 +13,9 @@ import pytest
 from altair.utils.schemapi import debug_mode
 
 import sql
-from reports.figures import BUILDERS, Figure, Section, Source
+from reports.figures import Figure, Section, Source
 from reports.page import ReportSummary, write_report
+from reports.sections import BUILDERS
 from tests.made_up import SMALL, WORDS, MadeUp, warehouse
 from tests.reports.drawings import build_figures
 from tests.reports.driver import Browser

@@ -9,8 +9,9 @@ import altair as alt
 import duckdb
 
 from reports import theme
-from reports.figures import BUILDERS, Figure, Section, Source, find_source
+from reports.figures import Figure, Section, Source, find_source
 from reports.queries import ask
+from reports.sections import BUILDERS
 from tests.made_up import MadeUp
 
 INTERVALS = {"From", "From position", "95 % interval from"}

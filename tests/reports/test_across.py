@@ -7,11 +7,11 @@ import duckdb
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports.compare import write_comparison
+from reports.comparison.page import write_comparison
 from reports.findings.claims import format_decisive
 from reports.findings.numbers import number
-from reports.findings.taxonomy import LABELS
 from reports.index import _split_numbers, write_index
+from reports.kinds.findings import LABELS
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse

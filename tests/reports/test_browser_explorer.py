@@ -12,10 +12,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from reports.charts.explorer import LINES
-from reports.charts.labels import add_nearest
+from reports.explorer.charts import LINES
+from reports.explorer.figures import choose_opening
 from reports.figures import find_source
-from reports.figures.explorer import choose_opening
+from reports.kinds.labels import add_nearest
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
-from reports import theme
-from reports.charts import attention as attention_charts
-from reports.charts import bounds as bounds_charts
-from reports.charts import elements
-from reports.charts import recovery as recovery_charts
-from reports.charts import separation as separation_charts
-from reports.charts.bounds import COVERAGES
-from reports.charts.elements import BARS, SEPARATION, edges, histogram, layer_chart, tooltips
+from reports import elements, theme
+from reports.assumptions import charts as attention_charts
+from reports.bounds import charts as bounds_charts
+from reports.bounds.charts import COVERAGES
+from reports.elements import BARS, SEPARATION, edges, histogram, layer_chart, tooltips
 from reports.queries import ask
+from reports.recovery import charts as recovery_charts
+from reports.separation import charts as separation_charts
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
 from tests.reports.drawings import assert_described, changed, drawn, of_query, of_shown, parts

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from geometry.selection.example import build_intuition
-from reports.charts import geometry as charts
-from reports.charts.geometry import CONTEXTS, project_vectors
-from reports.charts.plane import equal_scales
-from reports.figures import geometry
-from reports.figures import intuition as example
-from reports.figures.parts import NOTHING_SELECTED, Figure
-from reports.findings import geometry as findings
+from reports.figures import NOTHING_SELECTED, Figure
+from reports.head_geometry import charts, findings
+from reports.head_geometry import figures as geometry
+from reports.head_geometry.charts import CONTEXTS, project_vectors
+from reports.intuition import figures as example
+from reports.plane import equal_scales
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL, THREE, Build
 from tests.reports.drawings import build_figures, changed, drawn, parts

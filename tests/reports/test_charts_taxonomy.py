@@ -12,13 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 from reports import theme
-from reports.charts import contexts as contexts_charts
-from reports.charts import labels
-from reports.charts import sink as sink_charts
-from reports.charts import taxonomy as taxonomy_charts
-from reports.charts.contexts import APART
-from reports.figures.parts import NOTHING_SELECTED, Figure
-from reports.findings import taxonomy as findings
+from reports.contexts import charts as contexts_charts
+from reports.contexts.charts import APART
+from reports.figures import NOTHING_SELECTED, Figure
+from reports.kinds import charts as taxonomy_charts
+from reports.kinds import findings, labels
+from reports.sink import charts as sink_charts
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Build
 from tests.reports.drawings import build_figures, drawn, of_query, parts

@@ -6,10 +6,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from reports.charts import effects
+from reports.effects import charts as effects
+from reports.effects import findings
+from reports.effects.figures import build_sections
 from reports.figures import Figure, find_source
-from reports.figures.effects import build_sections
-from reports.findings import effects as findings
 from reports.findings.numbers import number
 from reports.queries import ask
 from tests.made_up import MadeUp

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
-from reports.charts import explorer as charts
-from reports.charts.explorer import LINES, list_quantities
-from reports.findings import explorer as findings
+from reports.explorer import charts, findings
+from reports.explorer.charts import LINES, list_quantities
 
 N = [1, 2, 3, 5, 8]
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reports.charts.elements import layer_chart
+from reports.elements import layer_chart
 from reports.export import WIDTHS, draw_previews, write_images, write_tables
-from reports.figures import Figure, Section, find_source, sections
+from reports.figures import Figure, Section, find_source
 from reports.queries import Answer
+from reports.sections import sections
 from storage.errors import UserError, escape_unprintable
 from tests.reports.conftest import SMALL
 

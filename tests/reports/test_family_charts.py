@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports.charts import families as charts
-from reports.findings import families as findings
+from reports.families import charts, findings
 
 STATEMENTS = {claim.name: claim.statement for claim in CLAIMS}
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reports.figures import Figure, contexts, find_source
-from reports.figures.parts import convert_column, select_rows
+from reports.contexts import figures as contexts
+from reports.figures import Figure, convert_column, find_source, select_rows
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, SYNTHETIC, THREE, Build
 from tests.reports.drawings import assert_described, build_figures, changed

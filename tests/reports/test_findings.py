@@ -5,19 +5,20 @@ from collections.abc import Sequence
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports import listings
-from reports.findings import attention as attention_findings
-from reports.findings import bounds as bounds_findings
-from reports.findings import chance as chance_findings
+from reports import settings as settings_findings
+from reports.assumptions import findings as attention_findings
+from reports.assumptions import findings as values_findings
+from reports.bounds import findings as bounds_findings
+from reports.bounds import tables as bounds_tables
+from reports.chance import findings as chance_findings
+from reports.claims import tables as claims_tables
 from reports.findings import claims as claims_findings
-from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
-from reports.findings import recovery as recovery_findings
-from reports.findings import separation as separation_findings
-from reports.findings import settings as settings_findings
-from reports.findings import values as values_findings
 from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
+from reports.headlines import findings as headlines_findings
+from reports.recovery import findings as recovery_findings
+from reports.separation import findings as separation_findings
 
 
 @pytest.mark.parametrize(
@@ -309,7 +310,7 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
 
 def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_them() -> None:
     rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in claims_findings.VERDICTS]
-    shown = listings.tabulate_claims(rows, {"fits": "elbows"})
+    shown = claims_tables.tabulate_claims(rows, {"fits": "elbows"})
     assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
 
 
@@ -332,7 +333,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
     differs = {True: "✓\u00a0supported; differs", False: "✓\u00a0supported; does not differ"}
     for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
-        shown = listings.tabulate_claims(rows, {"fits": "elbows"})
+        shown = claims_tables.tabulate_claims(rows, {"fits": "elbows"})
         assert [row[1:-1] for row in shown.rows] == [
             (verdict, *twin)
             for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
@@ -352,7 +353,7 @@ def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
     assert claims_findings.format_decisive(row) == f"L: 0.7 (0.4 to 0.6); {claims_findings.format_threshold(one)}"
     assert claims_findings.format_decisive(row | {"parts": [one | {"value": None}]}) == ""
     assert claims_findings.format_decisive(row | {"verdict": "not testable"}) == ""
-    shown = listings.tabulate_claims([row], {"a": "elbows"})
+    shown = claims_tables.tabulate_claims([row], {"a": "elbows"})
     assert shown.folded == (row["sentence"],)
 
 
@@ -498,7 +499,7 @@ def test_the_answer_does_not_read_intervals() -> None:
 def test_the_answer_stands_beside_all_three_controls() -> None:
     claims = compared(Y, N, beyond=N)
     found = headlines_findings.judge_separation(STUDIED, claims, measured(), 4)
-    told = [[cell.replace("\xa0", " ") for cell in row] for row in listings.tabulate_separation(found).rows]
+    told = [[cell.replace("\xa0", " ") for cell in row] for row in headlines_findings.tabulate_separation(found).rows]
     assert told == [
         ["this model", "60 % (59 to 61 %)", "", ""],
         ["as many keys at random", "20 %", "40 (39 to 41)", "better"],
@@ -555,8 +556,8 @@ EFFECT = {
 
 def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> None:
     rows = [EFFECT | {"parameter": name} for name in ("eta", "omega", "T_1", "T_2")]
-    assert [row[0] for row in listings.tabulate_effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
-    eta, omega, t_1, t_2 = listings.tabulate_effects(rows, oscillates=False).rows
+    assert [row[0] for row in bounds_tables.tabulate_effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
+    eta, omega, t_1, t_2 = bounds_tables.tabulate_effects(rows, oscillates=False).rows
     assert eta[0] == "η (growth)"
     assert set(omega[2:]) == set(t_1[2:]) == {"–", "mixed"}
     assert {len(eta), len(omega), len(t_2)} == {10}
@@ -565,7 +566,7 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
 
 def test_values_that_are_written_alike_show_their_change() -> None:
     ends = {"precision_lower_low": 0.0019612, "precision_lower_high": 0.0019614}
-    (row,) = listings.tabulate_effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
+    (row,) = bounds_tables.tabulate_effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
     assert row[4] == "0.00196 (+2\u00a0·\u00a010⁻⁷)"
     assert row[5] == "0\u00a0→\u00a00"
 

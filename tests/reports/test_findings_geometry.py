@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from reports.findings import geometry as geometry_findings
-from reports.findings import intuition as intuition_findings
-from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
+from reports.head_geometry import findings as geometry_findings
+from reports.intuition import findings as intuition_findings
+from reports.kinds import findings as taxonomy_findings
 
 
 def keys(*within: bool, selected: int) -> list[Row]:

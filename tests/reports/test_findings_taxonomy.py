@@ -2,13 +2,12 @@
 
 import pytest
 
-from reports import listings
-from reports.findings import contexts as contexts_findings
-from reports.findings import patterns as pattern_findings
-from reports.findings import sink as sink_findings
-from reports.findings import taxonomy as taxonomy_findings
+from reports.contexts import findings as contexts_findings
 from reports.findings.numbers import Row
-from reports.findings.taxonomy import find_halfway
+from reports.kinds import findings as taxonomy_findings
+from reports.kinds import patterns as pattern_findings
+from reports.kinds.findings import find_halfway
+from reports.sink import findings as sink_findings
 
 
 def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
@@ -141,7 +140,7 @@ def test_the_threshold_that_matters_most_is_named() -> None:
         "No threshold changes a label of 12 heads when it moves by 10 %. If one threshold is halved"
     )
     assert "none" not in taxonomy_findings.describe_sensitivity(rows[:2])
-    shown = listings.tabulate_sensitivity(rows)
+    shown = taxonomy_findings.tabulate_sensitivity(rows)
     assert shown.rows[1] == ("last_weak", "what last_weak decides", "0.5", "0\u00a0of\u00a012", "3\u00a0of\u00a012")
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
 
@@ -294,7 +293,7 @@ def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -
 
 
 def test_the_table_of_patterns_has_a_row_for_each_label_and_a_dash_for_what_is_not_known() -> None:
-    listing = listings.tabulate_patterns(CONTRASTS)
+    listing = pattern_findings.tabulate_patterns(CONTRASTS)
     assert listing.headings == ("Label", "Heads: strongest (layer.head)", "Retriever", "Mixer", "Reset", "Other")
     assert listing.rows == (
         ("sink", "3: 1.0, 0.1", "\u2013", "\u2013", "0.5 (0.4 to 0.6)", "\u2013"),

@@ -10,7 +10,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
-from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
+from reports.scores.files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
 from tests.reports.conftest import SMALL
 from tests.reports.drawings import changed

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reports.charts import head_map as charts
-from reports.figures import explorer, find_source
-from reports.findings.head_map import describe_label, describe_map
+from reports.figures import find_source
+from reports.kinds import head_map as charts
+from reports.kinds.head_map import describe_label, describe_map
 from reports.queries import ask
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Writer
@@ -136,7 +136,7 @@ def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> Non
 def test_a_study_whose_heads_do_not_differ_says_so() -> None:
     study = DEGENERATE["least"]
     with warehouse(study) as one:
-        figure = explorer.build_map(find_source(one, study.study, map_n=4))
+        figure = charts.build_map(find_source(one, study.study, map_n=4))
     assert figure.empty
     assert "do not differ" in figure.finding
 

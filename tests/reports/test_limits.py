@@ -7,10 +7,10 @@ import duckdb
 import pytest
 
 from reports.figures import Figure
-from reports.figures.limits import build_sections
-from reports.findings import limits as findings
-from reports.findings.key_budgets import describe_key_budgets
 from reports.findings.numbers import number
+from reports.limits import findings
+from reports.limits.figures import build_sections
+from reports.limits.findings import describe_key_budgets
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, THREE

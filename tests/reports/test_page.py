@@ -12,12 +12,16 @@ import pytest
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import browser
+from reports.bounds import figures as bounds
 from reports.browser import bundle, pack
-from reports.figures import bounds, find_source, recovery, sections, separation
+from reports.figures import find_source
 from reports.findings.claims import format_decisive
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
+from reports.recovery import figures as recovery
 from reports.rendering import iterate_figures
+from reports.sections import sections
+from reports.separation import figures as separation
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import tables, warehouse

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import sql
-from reports.findings.attention import describe_attention
+from reports.assumptions.findings import describe_attention
 from reports.findings.numbers import Row
-from reports.queries import ask
+from reports.queries import ask, find_queries, read_query
 from sql.thresholds import THRESHOLDS
 from tests.made_up import tables, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SEVERAL, SMALL, SYNTHETIC, THREE
@@ -39,12 +39,12 @@ PARAMETERS: dict[str, str | float | None] = {
 }
 SPECIFIC: dict[str, dict[str, str | float | None]] = {"separability_at_n": {"measure": "auc"}}
 """What single queries are asked instead."""
-OF_STUDIES = [name for name in sql.list_names("queries") if not name.startswith("family_")]
+OF_STUDIES = [name for name in find_queries() if not name.startswith("family_")]
 """The queries about studies; those about families are in ``tests/dagster_project/test_family_tables.py``."""
 
 
 def parameters_of(name: str) -> dict[str, str | float | None]:
-    code = re.sub(r"--.*", "", sql.read_statement("queries", name).text)
+    code = re.sub(r"--.*", "", read_query(name).text)
     values = PARAMETERS | SPECIFIC.get(name, {})
     return {parameter: values[parameter] for parameter in set(re.findall(r"\$(\w+)", code))}
 
@@ -75,7 +75,7 @@ def test_queries_have_rows_of_one_study_only(
 def test_every_query_answers_for_every_study(name: str) -> None:
     study = DEGENERATE[name]
     with warehouse(study) as connection:
-        for query in sql.list_names("queries"):
+        for query in find_queries():
             parameters = parameters_of(query)
             given = {"study": study.study, "query": study.query} | {"layer": 0, "head": 0}
             ask(connection, query, **{key: given.get(key, value) for key, value in parameters.items()})
@@ -501,7 +501,7 @@ NOT_OF_THREE = {*LAST_QUERY_ONLY, "planted_recovery"}
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in sql.list_names("queries") if "query" in parameters_of(name) and name not in NOT_OF_THREE],
+    [name for name in find_queries() if "query" in parameters_of(name) and name not in NOT_OF_THREE],
 )
 def test_a_question_about_one_query_hears_nothing_of_others(
     three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
@@ -594,7 +594,7 @@ def test_other_thresholds_are_asked_for_by_name(three: duckdb.DuckDBPyConnection
     assert [{name: row[name] for name in names} for row in by_default] == [
         {name: row[name] for name in names} for row in expected
     ]
-    text = sql.read_statement("queries", "head_taxonomy").text
+    text = read_query("head_taxonomy").text
     other = three.sql(text, params=asked | {"last_high": 2.0}).to_arrow_table().to_pylist()
     assert "Retriever" in {row["label"] for row in by_default}
     assert "Retriever" not in {row["label"] for row in other}

@@ -9,10 +9,11 @@ import duckdb
 import pytest
 
 from geometry.quantities import TOP_KEYS
-from reports import reader
-from reports.figures import explorer, find_source
+from reports.explorer import figures as explorer
+from reports.figures import find_source
 from reports.page import ReportSummary
 from reports.queries import ask
+from reports.text import reader
 from storage.zarr.arrays import READ_SEQUENCES
 from tests.reports.conftest import HOSTILE, SMALL, THREE, Writer
 from tests.reports.drawings import changed

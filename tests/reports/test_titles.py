@@ -8,8 +8,10 @@ import re
 import duckdb
 import pytest
 
-from reports.figures import across, find_source, sections
+from reports.comparison import figures as across
+from reports.figures import find_source
 from reports.rendering import iterate_figures
+from reports.sections import sections
 from tests.reports.conftest import THREE
 
 STUDY = THREE

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import sql
 from dagster_project.analysis.claims.judging import CLAIMS, find_measure
+from reports.queries import read_query
 from tests.made_up import warehouse
 from tests.reports.conftest import TRAINED, TWIN
 from tests.sql.checking import STUDY
@@ -204,7 +204,7 @@ def test_the_twins_verdict_stands_beside_a_claim(three: duckdb.DuckDBPyConnectio
 
 
 def test_claims_are_listed_with_the_measures_they_compare(three: duckdb.DuckDBPyConnection) -> None:
-    asked = sql.read_statement("queries", "claims").text
+    asked = read_query("claims").text
     parts = rows(three, "claim_parts", TRAINED.study)
     found = three.sql(asked, params={"study": TRAINED.study}).to_arrow_table().to_pylist()
     for row in found:

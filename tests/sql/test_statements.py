@@ -1,4 +1,4 @@
-"""The files of ``sql``: what they say of their inputs is true, and enough to create them in order."""
+"""The files of ``sql`` and the queries of ``reports``: what they say of their inputs is true, and orders them."""
 
 import re
 from dataclasses import replace
@@ -7,9 +7,11 @@ from graphlib import CycleError
 import pytest
 
 import sql
+from reports.queries import find_queries, read_query
 
-KINDS: tuple[sql.StatementKind, ...] = ("macros", "views", "derived", "queries", "tour", "checks", "findings")
-CODE: list[tuple[sql.StatementKind, str]] = [(kind, name) for kind in KINDS for name in sql.list_names(kind)]
+KINDS: tuple[sql.StatementKind, ...] = ("macros", "views", "derived", "tour", "checks", "findings")
+CODE = [sql.read_statement(kind, name) for kind in KINDS for name in sql.list_names(kind)]
+CODE += [read_query(name) for name in find_queries()]
 RELATIONS = {*sql.list_names("schema"), *sql.list_names("families"), *sql.list_names("views")}
 MACROS = set(sql.list_names("macros"))
 
@@ -36,19 +38,15 @@ def find_unnamed(statement: sql.Statement) -> set[str]:
 
 
 def test_headers_name_every_input_and_parameter() -> None:
-    assert {
-        f"{kind}/{name}": missing for kind, name in CODE if (missing := find_unnamed(sql.read_statement(kind, name)))
-    } == {}
+    assert {f"{one.kind}/{one.name}": missing for one in CODE if (missing := find_unnamed(one))} == {}
 
 
 def test_an_input_or_parameter_that_a_header_leaves_out_is_noticed() -> None:
     """Of each kind of statement that reads something."""
-    read_something = [
-        statement for kind, name in CODE if used((statement := sql.read_statement(kind, name)).text) - {name}
-    ]
-    assert {statement.kind for statement in read_something} == {kind for kind, _ in CODE}
+    read_something = [statement for statement in CODE if used(statement.text) - {statement.name}]
+    assert {statement.kind for statement in read_something} == {*KINDS, "queries"}
     assert all(find_unnamed(replace(statement, inputs="")) for statement in read_something)
-    asking = [statement for kind, name in CODE if "$" in (statement := sql.read_statement(kind, name)).text]
+    asking = [statement for statement in CODE if "$" in statement.text]
     assert all(find_unnamed(replace(one, text=one.text.replace("$", "$other_"))) for one in asking)
 
 

@@ -1,0 +1,350 @@
+"""Charts of norms (Assumption 1), similarity (Assumption 2), weights by position (Assumption 3) and the sink."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import log10
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme
+from reports.assumptions import findings
+from reports.elements import (
+    HEAD,
+    INTERVAL,
+    THINNED,
+    Y2Datum,
+    colour_bars,
+    count_axis,
+    edges,
+    head_grid,
+    histogram,
+    layer_axis,
+    layer_chart,
+    level,
+    log_axis,
+    log_ticks,
+    points,
+    rule_at,
+    style_line,
+    tooltips,
+)
+from reports.findings import numbers
+from reports.findings.numbers import Row
+
+VARIATIONS = {
+    "cv_of_mean_norm": "of the mean norm over sequences",
+    "cv_within_sequence": "within one sequence",
+}
+"""Coefficients of variation, as the legend names them."""
+
+SIMILARITIES = {
+    "mean_cosine": "measured",
+    "exponential": "exponential",
+    "with_floor": "with a floor",
+}
+"""Lines of a chart of similarity, as its legend names them."""
+
+BOUNDARY = 0.09
+"""Mean absolute error of the exponential that the paper reports (Figure 3)."""
+
+
+def value_norm(norms: pa.Table) -> alt.LayerChart:
+    """Norm of the value states against position, the sink marked (Figure 2 left).
+
+    Parameters
+    ----------
+    norms
+        ``value_norm_over_heads``: first_position, last_position, kv_heads, mean, p10, p90 (model units).
+    """
+    rows = label_positions(norms, {0: "sink, position 0"})
+    last = max(row["last_position"] for row in rows)
+    scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
+    x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
+    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False, **THINNED)
+    y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
+    tooltip = [*POSITIONS, *spread_tooltip(".3~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
+    return layer_chart(
+        rows,
+        "Norm of value states by position",
+        f"Line chart of the mean norm of value states against position. {findings.describe_value_norm(rows)}",
+        *draw_positions(rows, x, y, tooltip),
+    )
+
+
+def norm_variation(heads: pa.Table) -> alt.LayerChart:
+    """Number of KV heads by both coefficients of variation of their norms, the sink's left out (Figure 2 right).
+
+    Parameters
+    ----------
+    heads
+        ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
+    """
+    records = heads.to_pylist()
+    values = {column: [row[column] for row in numbers.drop_nulls(records, column)] for column in VARIATIONS}
+    positive = {column: [value for value in some if value > 0] for column, some in values.items()}
+    marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
+    rows = [
+        {**bar, "measure": VARIATIONS[column]} for column, some in positive.items() for bar in histogram(some, marks)
+    ]
+    color = colour_bars("measure", list(VARIATIONS.values()), columns=1)
+    scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
+    x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
+    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False, **THINNED), *tooltips(measure="Variation"))
+    description = (
+        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(records)}"
+    )
+    return layer_chart(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
+
+
+def similarity_errors(heads: pa.Table) -> alt.LayerChart:
+    """Number of KV heads by mean absolute error of the exponential fit, with the paper's mean (Figure 3).
+
+    Parameters
+    ----------
+    heads
+        ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
+    """
+    records = heads.to_pylist()
+    values = [row["mae"] for row in numbers.drop_nulls(records, "mae")]
+    rows = histogram(values, edges([0.0, *values]))
+    x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
+    return layer_chart(
+        rows,
+        "Error of the exponential over KV heads",
+        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(records)}",
+        _draw_bars(rows, x),
+        rule_at("mae", BOUNDARY, "the paper’s mean"),
+    )
+
+
+def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
+    """Bars from low to high, as high as the number of KV heads between."""
+    tooltip = [*named, *tooltips(".3~g", low="From", high="to", number="KV heads")]
+    y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
+    bars: alt.Chart = alt.Chart().mark_rect(style="bar")
+    return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=Y2Datum(0), tooltip=tooltip)
+
+
+def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+    """Mean cosine of value states against their distance, with both fits (Figure 3).
+
+    Parameters
+    ----------
+    curve
+        Rows of ``similarity_curves`` for one KV head, or for the model: distance (tokens), mean_cosine, exponential,
+        with_floor (cosines, or NULL: left out).
+    title
+        What the curve describes.
+    domain
+        Smallest and largest cosine of all charts that are shown side by side.
+    """
+    rows = curve.to_pylist()
+    last = max(row["distance"] for row in rows)
+    labels_of_x = log_ticks(last)
+    x = log_axis("distance", "Distance k (tokens, log scale)", labels_of_x, domain=[1, max(last, 2)], padding=6)
+    y = partial(alt.Y, title="Mean cosine", scale=alt.Scale(domain=list(domain)))
+    base, labels = alt.Chart().encode(x=x), list(SIMILARITIES.values())
+    lines = [
+        style_line(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()
+    ]
+    names = {column: name.capitalize() for column, name in SIMILARITIES.items()}
+    tooltip = [*tooltips(",d", distance="Distance"), *tooltips(".3~f", **names)]
+    dots = points(base.encode(y=y("mean_cosine:Q"), tooltip=tooltip), always=len(rows) == 1)
+    description = f"Line chart of the mean cosine against distance. {findings.describe_similarity_curve(rows, title)}"
+    return layer_chart(rows, title, description, *lines, dots)
+
+
+def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | None) -> alt.LayerChart:
+    """Attention weight of one key against its position, with the fitted phases; sink and query marked (Figure 4).
+
+    Parameters
+    ----------
+    weights
+        ``attention_over_heads``: first_position, last_position, heads, mean, p10, p90 (shares that sum to 1 over keys).
+    fitted
+        ``weights_fit_curve``: first_position, fitted (share, or NULL: no line there); it may be empty.
+    query
+        Position of the query.
+    fit
+        ``assumption_weights_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
+    """
+    curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
+    marked = label_positions(weights, {0: "sink, position 0", query: "the query itself"})
+    rows = [{**row, "fitted": curve.get(row["first_position"])} for row in marked]
+    x = alt.X("position:Q", scale=alt.Scale(nice=False, zero=False, padding=10)).title("Position of the key (token)")
+    x = x.axis(format=",d", grid=False, tickCount=10, tickMinStep=1)
+    floor = _find_floor(rows)
+    scale = alt.Scale(type="log", nice=False, clamp=True, domain=[floor, 1])
+    axis = alt.Axis(format="~%", values=[10.0**-power for power in range(1 + int(-log10(floor)))])
+    y = partial(alt.Y, title="Attention weight of one key (share, log scale)", scale=scale, axis=axis)
+    fit_of = tooltips(".3~p", fitted="Fit")
+    tooltip = [*POSITIONS, *spread_tooltip(".3~p"), *fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
+    line = alt.Chart().mark_line(style="fit").encode(x=x, y=y("fitted:Q")).transform_filter("datum.label == ''")
+    description = (
+        f"Line chart of the mean attention weight against position. {findings.describe_attention(rows, query)}"
+    )
+    return layer_chart(
+        rows,
+        "Attention weight by position",
+        description,
+        level(1 / (query + 1), "uniform"),
+        *_draw_phases(fit),
+        *draw_positions(rows, x, y, tooltip),
+        *([line] if any(row["fitted"] is not None and not row["label"] for row in rows) else []),
+    )
+
+
+def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
+    """Rules where the plateau ends and where the growth begins."""
+    if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
+        return []
+    ends = {fit["t_1"]: "T₁", fit["t_2"]: "T₂"} if fit["t_1"] < fit["t_2"] else {fit["t_1"]: "T₁ = T₂"}
+    return [
+        rule_at("position", position, f"{name} = {position}", align="left" if name == "T₂" else "right")
+        for position, name in ends.items()
+    ]
+
+
+def _find_floor(rows: Sequence[Row]) -> float:
+    """Find where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
+
+    Half the smallest mean is above it in any case, so that a name beside that mean is clear of the axis.
+    """
+    means: list[float] = [row["mean"] for row in rows if row["mean"] > 0]
+    spreads: list[float] = [row["p10"] for row in rows if row["p10"] > 0]
+    return min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
+
+
+def sink_map(sinks: pa.Table) -> alt.LayerChart:
+    """Attention weight of every head on the sink, layers by heads.
+
+    Parameters
+    ----------
+    sinks
+        ``sink_by_head``: layer, head, sink_weight (share, or NULL: a blank cell).
+    """
+    rows = sinks.to_pylist()
+    base, height = head_grid(rows)
+    legend = alt.Legend(format="~%", gradientLength=height)
+    cells = base.mark_rect().encode(
+        color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)),
+        tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")],
+    )
+    return layer_chart(
+        numbers.drop_nulls(rows, "sink_weight"),
+        "Attention on the sink of every head",
+        f"Heat map of the weight of position 0, layers by heads. {findings.describe_sink_by_layer(rows)}",
+        cells,
+        height=height,
+    )
+
+
+def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
+    """Attention weight of every head on the sink, by layer, with each layer's mean and its interval.
+
+    Parameters
+    ----------
+    sinks
+        ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
+    profile
+        ``layer_profiles``: quantity, layer, value, value_low, value_high (shares); only ``sink_weight`` is drawn.
+    """
+    records = sinks.to_pylist()
+    means = [row for row in profile.to_pylist() if row["quantity"] == "sink_weight"]
+    rows, x = [*numbers.drop_nulls(records, "sink_weight"), *means], layer_axis(records)
+    axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
+    y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
+    heads = alt.Chart().transform_filter("isValid(datum.sink_weight)")
+    ticks = heads.mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y("sink_weight:Q"))
+    of_layers = alt.Chart().transform_filter("isValid(datum.value)").encode(x=x)
+    spans = of_layers.mark_rule(style="average-span").encode(y=y("value_low:Q"), y2=alt.Y2("value_high:Q"))
+    points = of_layers.mark_point(style="average", filled=True).encode(y=y("value:Q"))
+    return layer_chart(
+        rows,
+        "Attention on the sink by layer",
+        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(records)}",
+        level(min(row["uniform_weight"] for row in numbers.drop_nulls(records, "sink_weight")), "uniform"),
+        ticks.encode(tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")]),
+        *([spans] if any(row["value_low"] is not None for row in means) else []),
+        points.encode(tooltip=[HEAD[0], *tooltips(".3~p", value="Mean over its heads", **INTERVAL)]),
+        height=max(theme.HEIGHT, head_grid(records)[1]),
+    )
+
+
+def weight_variants(heads: pa.Table) -> alt.LayerChart:
+    """Number of heads that each variant of the four-phase fit describes best.
+
+    Parameters
+    ----------
+    heads
+        ``assumption_weights``: variant (or NULL: no fit), status.
+    """
+    records = heads.to_pylist()
+    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in records)
+    order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
+    rows = [{"variant": name, "heads": counted[name]} for name in order]
+    y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
+    x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
+    tooltip = tooltips(variant="Variant", heads="Heads")
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
+    description = (
+        f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"
+    )
+    return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)
+
+
+ASIDE = 9
+"""Pixels by which the upper of two names is above its mark, and the other one below."""
+
+POSITIONS = tooltips(first_position="From position", last_position="to")
+"""Tooltip lines for a run of positions."""
+
+
+def spread_tooltip(number_format: str) -> list[alt.Tooltip]:
+    """Tooltip lines for a mean and the quantiles around it."""
+    return tooltips(number_format, mean="Mean over heads", p10="10 % of heads below", p90="10 % of heads above")
+
+
+def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:
+    """Rows of runs of positions with the middle ``position``, and a ``label`` where one is marked (else empty)."""
+    return [
+        {
+            **row,
+            "position": (row["first_position"] + row["last_position"]) / 2,
+            "label": marked.get(row["first_position"], ""),
+        }
+        for row in table.to_pylist()
+    ]
+
+
+def draw_positions(
+    rows: Sequence[Row], x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]
+) -> list[alt.Chart]:
+    """Draw mean and spread over heads by position, with the marked positions separate from the line."""
+    plain, marked = ([row for row in rows if bool(row["label"]) is labelled] for labelled in (False, True))
+    line = alt.Chart().encode(x=x).transform_filter("datum.label == ''")
+    layers = [
+        line.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
+        line.mark_line(style="mean").encode(y=y("mean:Q")),
+        points(line.encode(y=y("mean:Q"), tooltip=tooltip), always=len(plain) == 1),
+    ]
+    highest = max((row["mean"] for row in marked), default=None)
+    sides = [0 if len(marked) < 2 else -ASIDE if row["mean"] == highest else ASIDE for row in marked]
+    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _draw_marked(row, x, y, tooltip, aside))
+    return [*(layers if plain else []), *marks]
+
+
+def _draw_marked(
+    row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int
+) -> list[alt.Chart]:
+    """Draw one position with its spread and its name inside the plotting area, ``aside`` pixels lower."""
+    base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
+    first = row["first_position"] == 0
+    name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11, dy=aside)
+    return [
+        base.mark_rule(style="accent-spread").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q"), tooltip=tooltip),
+        base.mark_point(style="accent", filled=True).encode(y=y("mean:Q"), tooltip=tooltip),
+        name.encode(y=y("mean:Q"), text=alt.Text("label:N")),
+    ]

@@ -1,0 +1,300 @@
+"""Findings on the bounds: coverage and width, what moves them, and how they hold for heads drawn from assumptions."""
+
+from collections.abc import Iterable, Sequence
+from math import isinf
+
+from reports.figures import find_shown_kappa
+from reports.findings.numbers import (
+    NAMES,
+    Row,
+    count,
+    count_share,
+    describe_course,
+    drop_nulls,
+    format_spans,
+    join_sentences,
+    number,
+    percent,
+)
+
+VISIBLE = 0.02
+"""A share that differs by less over all κ is described, not drawn: its line would be flat."""
+
+
+def select_printed(kappas: Sequence[Row]) -> list[Row]:
+    """The printed family by κ (``coverage``)."""
+    return sorted((row for row in kappas if row["family"] == "printed"), key=lambda row: row["kappa"])
+
+
+def has_variation(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
+    """Whether any of some shares of the printed family differs visibly between two κ (``coverage``)."""
+    columns_known = [[row[column] for row in drop_nulls(select_printed(kappas), column)] for column in columns]
+    return any(max(shares) - min(shares) >= VISIBLE for shares in columns_known if shares)
+
+
+def describe_coverage(kappas: Sequence[Row]) -> str:
+    """Coverage of the envelope at the κ that is shown, with the share of the premise (``coverage``)."""
+    row = find_shown_kappa(kappas)
+    if row is None:
+        return "No κ has an envelope to compare the means with."
+    middle = f"κ = {number(row['kappa'])}, in the middle of those tried"
+    shown = _describe_kappa(row, kappas) if row["serves_best"] else middle
+    return join_sentences(
+        f"At {shown}, of {count(row['rows'], 'mean')} (head, N) {_count_covered(row, 'precision')} lie within bounds "
+        f"for Precision and {_count_covered(row, 'recall')} for Recall.",
+        _describe_premise(row),
+        _describe_scale_free(kappas),
+    )
+
+
+def _describe_kappa(row: Row, kappas: Sequence[Row]) -> str:
+    """Describe a κ, and whether it is at an end of those that were tried."""
+    tried = [other["kappa"] for other in select_printed(kappas)]
+    ends = {min(tried): ", the smallest tried", max(tried): ", the largest tried"} if len(tried) > 1 else {}
+    return f"κ = {number(row['kappa'])}{ends.get(row['kappa'], '')}"
+
+
+def _describe_premise(row: Row) -> str:
+    """Describe the coverage of the bounds where Δ > 0 holds; how often it does is a claim."""
+    if row["premise_share"] is None:
+        return "Whether Δ > 0 for any N above 1 is unknown."
+    if not row["premise_share"]:
+        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so it favours no κ over another."
+    if not row["premise_rows"]:
+        return "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences."
+    return (
+        f"Of the {count(row['premise_rows'], 'mean')} for which the theorems’ premise Δ > 0 holds in most sequences, "
+        f"{_count_covered(row, 'precision', '_premise')} lie inside for Precision and "
+        f"{_count_covered(row, 'recall', '_premise')} for Recall."
+    )
+
+
+def _count_covered(row: Row, metric: str, among: str = "") -> str:
+    """Say how many means of a metric lie within their bounds, of all or of those for which the premise holds."""
+    share = row[f"{metric}_coverage{among}"]
+    return "none" if share is None else count_share(share, row["premise_rows" if among else "rows"])
+
+
+def _describe_scale_free(kappas: Sequence[Row]) -> str:
+    row = next((row for row in kappas if row["family"] == "scale_free" and row["rows"]), None)
+    if row is None:
+        return ""
+    return (
+        f"The scale-free lower bound lies below {_count_covered(row, 'precision')} of the means for Precision and "
+        f"{_count_covered(row, 'recall')} for Recall."
+    )
+
+
+def describe_width(kappas: Sequence[Row]) -> str:
+    """Width of the envelope (``coverage``)."""
+    row = find_shown_kappa(kappas)
+    if row is None or row["precision_width"] is None or row["recall_width"] is None:
+        return "No κ has an envelope."
+    rows = drop_nulls(select_printed(kappas), "precision_width")
+    text = (
+        f"At κ = {number(row['kappa'])} the envelope is {number(row['precision_width'])} wide for Precision and "
+        f"{number(row['recall_width'])} for Recall, on average over rows; both quantities lie between 0 and 1."
+    )
+    widths = [row["precision_width"] + row["recall_width"] for row in rows]
+    tightest = rows[widths.index(min(widths))]
+    return join_sentences(
+        text, f"The bounds are tightest at {_describe_kappa(tightest, kappas)}." if len(rows) > 1 else ""
+    )
+
+
+def describe_margins(curve: Sequence[Row]) -> str:
+    """Mean Δ/B of the model against N (``bounds_by_n``, one metric of the printed family)."""
+    rows = sorted(drop_nulls(curve, "margin"), key=lambda row: row["n"])
+    if not rows:
+        return "Δ/B is undefined at every N."
+    order, positive = [row["n"] for row in rows], [row["n"] for row in rows if row["margin"] > 0]
+    above = f"above 0 at N = {format_spans(positive, order)}" if positive else "above 0 at no N"
+    return f"Mean Δ/B {describe_course(rows, 'margin')}; it is {above}."
+
+
+def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
+    """Where the regimes of the model begin (``regimes_of_model``), and where heads have Δ > 0 (``regime_counts``)."""
+    starts = {row["regime"]: row["first_n"] for row in drop_nulls(model, "first_n")}
+    places = [f"{name} = {starts[regime]}" for regime, name in _STARTS.items() if regime in starts]
+    absent = [row["regime"] for row in model if row["first_n"] is None]
+    positive = [
+        f"{row['mostly_positive']} of {row['heads']} in {row['regime']}" for row in counts if row["regime"] != "I"
+    ]
+    return join_sentences(
+        f"Medians over the heads and sequences that have a regime: {', '.join(places)}." if places else "",
+        f"Regimes without any N: {', '.join(absent)}." if starts and absent else "",
+        f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
+    )
+
+
+_STARTS = {"III": "m₁", "IV": "m₂", "V": "m₃"}
+"""What the paper calls the first N of a regime."""
+
+
+EFFECTS = {
+    "d": "d",
+    "L": "L",
+    "N": "N",
+    "a_0": "a₀",
+    "a_min_in": "a_min (in)",
+    "a_max_out": "a_max (out)",
+    "beta": "β",
+    "eta": "η",
+    "omega": "ω",
+    "T_1": "T₁",
+    "T_2": "T₂",
+}
+"""Parameters of Table 1, in its order."""
+
+
+def describe_effects(rows: Sequence[Row]) -> str:
+    """Number of parameters with the effect that the paper states (``parameter_effects``)."""
+    judged = drop_nulls(rows, "agrees")
+    if not judged:
+        return "No parameter can be compared with the paper’s arrow."
+    agree = [row for row in judged if row["agrees"]]
+    none = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] == 0]
+    opposite = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] not in (0, None)]
+    return join_sentences(
+        f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds in the "
+        "paper’s direction.",
+        f"In the other direction: {', '.join(opposite)}." if opposite else "",
+        f"Without effect: {', '.join(none)}." if none else "",
+        _describe_untested(rows),
+        _describe_unmoved(rows),
+    )
+
+
+def _describe_untested(rows: Sequence[Row]) -> str:
+    """List the parameters that are not tested, and why."""
+    return " ".join(
+        f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]
+    )
+
+
+def _describe_unmoved(rows: Sequence[Row]) -> str:
+    """List the parameters that move the log miss, but hardly a bound."""
+    unmoved = [
+        row for row in rows if row["effect"] and not any(_is_moved(row, metric) for metric in ("precision", "recall"))
+    ]
+    names = ", ".join(EFFECTS[row["parameter"]] for row in unmoved)
+    return f"The bounds themselves move by less than 1 % with {names}." if unmoved else ""
+
+
+def _is_moved(row: Row, metric: str) -> bool:
+    """Whether a lower bound moves by 1 % of its size or more."""
+    low, high = row[f"{metric}_lower_low"], row[f"{metric}_lower_high"]
+    return low is None or high is None or abs(high - low) >= 0.01 * max(low, high) > 0
+
+
+FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "with correlation"}
+"""Names of the families of bounds."""
+
+
+def describe_monte_carlo(rows: Sequence[Row]) -> str:
+    """Share of the grid at which each family's bounds hold in expectation (``monte_carlo_summary``)."""
+    by_family = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
+    return join_sentences(
+        *(_describe_expectation(FAMILIES[family], some, side) for family, some in by_family.items() for side in _SIDES)
+    )
+
+
+_SIDES = {"lower": "", "upper": "_upper"}
+"""Suffix, after the metric, of the columns of a side's inequalities."""
+
+
+def _describe_expectation(name: str, rows: Sequence[Row], side: str) -> str:
+    """Describe where one family's lower or upper bounds hold, over all its κ and scales; empty if it has none."""
+    columns = [f"{metric}{_SIDES[side]}" for metric in ("precision", "recall")]
+    if not any(row[f"{column}_points"] for row in rows for column in columns):
+        return ""
+    by_kappa = ", by κ and scale" if len(rows) > 1 else ""
+    met = [row[f"{column}_holds_meeting"] for column in columns for row in drop_nulls(rows, f"{column}_holds_meeting")]
+    where_met = f"; where their assumptions are met, at {_describe_holding(rows, columns, '_meeting')}" if met else ""
+    most = ", so they fail at the majority of these" if met and max(met) < 0.5 else ""
+    return f"{side.title()} bounds, {name}, hold at {_describe_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
+
+
+def _describe_holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
+    """Format the range, over the rows, of the share of points with a bound at which it holds."""
+    names = {f"{column}_holds{which}": NAMES[column.removesuffix("_upper")] for column in columns}
+    return " and ".join(
+        f"{_format_range([row[held] for row in drop_nulls(rows, held)])} of the points for {name}"
+        for held, name in names.items()
+    )
+
+
+def _format_range(shares: Sequence[float]) -> str:
+    if not shares:
+        return "none"
+    low, high = percent(min(shares)), percent(max(shares))
+    return low if low == high else f"{low} to {high}"
+
+
+VERDICTS = ("holds", "fails")
+"""Names in the legend for whether an inequality holds at a point of a grid."""
+
+
+def select_gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
+    """Points of a Monte Carlo grid that have a lower bound of a metric (``monte_carlo_grid``).
+
+    Each row has ``gap`` (mean minus bound), ``verdict`` (one of ``VERDICTS``) and ``decay`` (β as text) beside its own.
+    """
+    return [
+        {
+            **row,
+            "gap": row[f"{metric}_gap"],
+            "verdict": VERDICTS[not row[f"{metric}_holds"]],
+            "decay": "∞" if isinf(row["beta"]) else f"{row['beta']:g}",
+        }
+        for row in drop_nulls(grid, f"{metric}_holds")
+    ]
+
+
+def describe_gaps(points: Sequence[Row], title: str) -> str:
+    """Number of points of a grid at which an inequality fails, and the point of the smallest gap."""
+    lowest = min(points, key=lambda row: row["gap"])
+    failing = sum(row["verdict"] == "fails" for row in points)
+    kappa = "" if lowest["kappa"] is None else f", κ = {number(lowest['kappa'])}"
+    where = f"d = {lowest['head_dim']}, {lowest['n_keys']} keys, N = {lowest['n']:,}, β = {lowest['decay']}{kappa}"
+    side = "below" if lowest["gap"] < 0 else "above"
+    return (
+        f"{title}: fails at {failing} of {count(len(points), 'point')}; at worst the mean lies "
+        f"{number(abs(lowest['gap']))} {side} the bound ({where})."
+    )
+
+
+def describe_failures(rows: Sequence[Row]) -> str:
+    """The bound that fails worst, the one that fails most often, and how many if assumptions are met.
+
+    Rows are those of ``monte_carlo_failures``.
+    """
+    worst, often = rows[0], max(rows, key=lambda row: row["failing"] / row["points"])
+    metric, bound = _split_inequality(worst)
+    side = {"lower": "below", "upper": "above"}[bound]
+    return join_sentences(
+        f"The worst failure: the mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} "
+        f"{side} its {bound} bound of {number(worst['bound'])}.",
+        f"The {_name_bound(often)} fails most often: at {often['failing']:,} of {count(often['points'], 'point')}, "
+        f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
+        _describe_spared(rows),
+    )
+
+
+def _split_inequality(row: Row) -> tuple[str, str]:
+    """The metric that a bound is of, and its side."""
+    metric, side = row["inequality"].split("_")
+    return metric, side
+
+
+def _name_bound(row: Row) -> str:
+    """Name a bound by side, metric, family, κ and scale."""
+    metric, side = _split_inequality(row)
+    kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
+    return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
+
+
+def _describe_spared(rows: Sequence[Row]) -> str:
+    """Count the bounds that fail where their assumptions are met."""
+    met = sum(row["failing_meeting"] > 0 for row in rows)
+    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met."

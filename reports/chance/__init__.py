@@ -1,0 +1,1 @@
+"""Measures of heads beside chance: random selections and shuffled value states."""

@@ -1,0 +1,74 @@
+"""The paper's claims with their verdicts."""
+
+from collections.abc import Sequence
+
+from reports.claims import tables
+from reports.figures import NOT_ANALYSED, Draft, Figure, Section, Source, select_rows
+from reports.findings import claims as findings
+from reports.findings.numbers import Row
+
+TABLE = "claims-table"
+"""Key of the table of the claims that could be tested."""
+
+UNTESTED = "claims-untested"
+"""Key of the table of those that could not."""
+
+LACKING = "Each sentence says what this study lacks to test its claim."
+
+
+def build_section(source: Source) -> Section:
+    """The paper's claims, and whether this study supports them."""
+    return Section(
+        "claims",
+        "Which claims of the paper this study supports",
+        "Statements of the paper, or of its predecessor (arXiv 2508.17821), with the measure that decides; each row "
+        "unfolds to all of its measures. Verdicts hold together with an error of 5 % (Holm). What holds for random "
+        "weights too is no finding about this model.",
+        _build_figures(source),
+    )
+
+
+def _build_figures(source: Source) -> tuple[Figure, ...]:
+    """The claims that could be tested, and, folded, those that could not."""
+    title, answer = "Claims of the paper", source.ask_study("claims")
+    rows = answer.rows()
+    if not rows:
+        return (Draft(TABLE, title, answer).leave_empty(NOT_ANALYSED),)
+    lacking = "not testable"
+    tested = select_rows(answer.table, "verdict", *{row["verdict"] for row in rows} - {lacking})
+    untested = select_rows(answer.table, "verdict", lacking)
+    places = _assign_figures(source, rows)
+    below = "The table below gives the measures of each claim and the number of its rows."
+    reading = (
+        f"{below} The paper measures LLaMA-2-7B and other models at 1024 tokens. A supported claim differs from random "
+        "weights if its measures do on the same sequences, in its direction; where random weights lack what it "
+        "presupposes, nothing is known."
+    )
+    return tuple(
+        Figure(
+            key,
+            name,
+            text,
+            note,
+            answer,
+            part=table,
+            listing=tables.tabulate_claims(table.to_pylist(), places),
+            folded=key == UNTESTED,
+        )
+        for key, name, text, note, table in (
+            (TABLE, title, findings.summarise_claims(rows), reading, tested),
+            (UNTESTED, "Claims that this study cannot test", LACKING, below, untested),
+        )
+        if table.num_rows or key == TABLE
+    )
+
+
+def _assign_figures(source: Source, rows: Sequence[Row]) -> dict[str, str]:
+    """Map claims to the figures that show them, or to the table of all claims if this study lacks the figure."""
+    answers = {
+        "distinguishable-share": source.ask_query("distinguishable_by_n"),
+        "loss-and-geometry": source.ask_study("ablation_by_head"),
+        "loss-by-keys": source.ask_study("loss_by_keys"),
+    }
+    absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    return {row["claim"]: TABLE if row["shown_by"] in absent else row["shown_by"] for row in rows}

@@ -1,0 +1,1 @@
+"""Several studies side by side."""

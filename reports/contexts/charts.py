@@ -1,0 +1,209 @@
+"""Charts against context size: Precision, Recall and specificity at some N, the elbow, and the kinds of heads."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports import theme
+from reports.chance.findings import MEASURES
+from reports.contexts import findings
+from reports.elements import DASHES, X2Value, XValue, difference_map, draw_dotted_lines, layer_chart, log_axis, tooltips
+from reports.findings.numbers import Row, drop_nulls
+from reports.kinds.labels import segments, stack_shares
+
+APART = 13
+"""Smallest distance of the names at the ends of lines, in pixels."""
+
+INSIDE = 14
+"""Room between the last points and the edge of the plotting area, in pixels."""
+
+LEADER = 16
+"""Length of the strokes to the names of lines beyond that edge, in pixels."""
+
+ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
+"""Elbows that are drawn, as the legend names them."""
+
+
+def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.LayerChart:
+    """Precision, Recall or specificity against the size of the context, one line for each N or each share of the keys.
+
+    Parameters
+    ----------
+    metrics
+        ``metrics_by_query``: query (position), n_keys, metric, n, heads, mean, low, high (ratios from 0 to 1).
+    metric
+        ``precision``, ``recall`` or ``specificity``.
+    same
+        What is the same along a line: ``n``, or ``share``, the number of keys of which one is selected.
+    """
+    rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
+    rows = _drop_trivial(rows_of_metric)
+    rows = rows if same == "n" else _drop_single(rows)
+    top, name = max(row["mean"] for row in rows) or 1, MEASURES[metric]
+    scale = alt.Scale(domain=[0, top], nice=False)
+    y = alt.Y("mean:Q", title=f"{name} (ratio)", scale=scale)
+    order = sorted({row[same] for row in rows})
+    color = alt.Color(f"{same}:O", legend=None, scale=alt.Scale(domain=order))
+    dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
+    dash = alt.StrokeDash(f"{same}:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
+    base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
+    shown = {"context": _CONTEXT, "n": "N", "mean": f"Mean {name}", "low": "95 % interval from", "high": "to"}
+    says = findings.describe_metric(rows_of_metric, metric) if same == "n" else "The share is the same along it."
+    return layer_chart(
+        rows,
+        f"{name} {_TITLES[same]}",
+        f"Line chart against context size on a log axis, one line for each {_KEPT[same]}. {says}",
+        *(_draw_floors(base, scale) if metric == "precision" else []),
+        base.mark_line().encode(strokeDash=dash),
+        base.transform_filter("isValid(datum.low)").mark_rule().encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
+        base.mark_point(filled=True, size=45).encode(tooltip=tooltips(".3~f", **shown, heads="Heads")),
+        *_name_ends(rows, top, color, same),
+    )
+
+
+def has_shares(metrics: pa.Table) -> bool:
+    """Whether some share of the keys is selected at two sizes of the context or more."""
+    return bool(_drop_single([_add_context(row) for row in metrics.to_pylist() if row["n"] > 1]))
+
+
+def _drop_single(rows: Sequence[Row]) -> list[Row]:
+    """The rows with N a whole share of the context, and a share that another context has too."""
+    whole = [{**row, "share": row["context"] // row["n"]} for row in rows if row["context"] % row["n"] == 0]
+    sizes = {share: {row["context"] for row in whole if row["share"] == share} for share in {r["share"] for r in whole}}
+    return [row for row in whole if row["share"] > 1 and len(sizes[row["share"]]) > 1]
+
+
+def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
+    """The floor N/n of Precision below each point, as a stroke."""
+    ticks = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)
+    return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
+
+
+def _drop_trivial(rows: Sequence[Row]) -> list[Row]:
+    """Drop N = 1, where all are 1 by definition, unless there is nothing else."""
+    return [row for row in rows if row["n"] > 1] or list(rows)
+
+
+def _add_context(row: Row) -> Row:
+    return {**row, "context": findings.count_tokens(row)}
+
+
+_CONTEXT = "Tokens up to the query"
+
+FEW = 5
+"""Sizes of contexts whose labels do not touch."""
+
+
+def _make_axis(rows: Sequence[Row]) -> alt.X:
+    """Sizes of contexts on a log axis, each with its label where there are few."""
+    sizes = sorted({row["context"] for row in rows})
+    return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=len(sizes) > FEW, padding=INSIDE)
+
+
+_TITLES = {"n": "against context size", "share": "at a share of the keys"}
+"""How titles go on."""
+
+_KEPT = {"n": "N", "share": "share of the keys"}
+"""What lines are of."""
+
+_NOTES = {"n": "N = {}", "share": "1/{}"}
+"""Names of lines."""
+
+
+def _name_ends(rows: Sequence[Row], top: float, color: alt.Color, same: str) -> list[alt.Chart]:
+    """Write the name of each line next to its last point, with a stroke to it, moved just enough to avoid overlaps."""
+    largest = max(row["context"] for row in rows)
+    ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
+    places = _space_apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
+    names = [
+        {same: row[same], "end": row["mean"], "place": place * top, "note": _NOTES[same].format(row[same])}
+        for row, place in zip(ends, places, strict=True)
+    ]
+    base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))
+    x, x2 = ({"expr": f"width {shift}"} for shift in (f"- {INSIDE}", f"+ {LEADER}"))
+    leaders = base.mark_rule(strokeWidth=1).encode(
+        x=XValue(x), x2=X2Value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
+    )
+    named = base.mark_text(style="reference-label", align="left", dx=LEADER + 4)
+    return [leaders, named.encode(x=XValue("width"), text=alt.Text("note:N"))]
+
+
+def _space_apart(places: Sequence[float], step: float) -> list[float]:
+    """Space ascending places between 0 and 1: move them up if they are closer than ``step``, and down from 1."""
+    moved = list(places)
+    for index in range(1, len(moved)):
+        moved[index] = max(moved[index], moved[index - 1] + step)
+    moved[-1] = min(moved[-1], 1)
+    for index in reversed(range(len(moved) - 1)):
+        moved[index] = min(moved[index], moved[index + 1] - step)
+    return moved
+
+
+def context_slopes(slopes: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
+    """Change of a metric of every head as the context doubles, at one N.
+
+    Parameters
+    ----------
+    slopes
+        ``average_slopes``: layer, head, mean, low, high.
+    metric
+        ``precision``, ``recall`` or ``specificity``.
+    n
+        The N.
+    """
+    title = f"{MEASURES[metric]} at N = {n}, change for each doubling"
+    return difference_map(slopes, "mean", title, findings.describe_heads(slopes, metric), {"mean": "Change"})
+
+
+def context_elbows(elbows: pa.Table) -> alt.LayerChart:
+    """Elbow of the model and of its heads against the size of the context.
+
+    Parameters
+    ----------
+    elbows
+        ``elbows_by_query``: query (position), model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n (N, or NULL: a
+        gap), heads.
+    """
+    rows = [_add_context(row) for row in elbows.to_pylist()]
+    y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
+    quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
+    tooltip = tooltips(
+        ".3~g",
+        context=_CONTEXT,
+        model_elbow_n="Elbow of the model",
+        median_elbow_n="Median of heads",
+        **quarters,
+        heads="Heads with an elbow",
+    )
+    base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
+    drawn = {column: name for column, name in ELBOWS.items() if drop_nulls(rows, column)}
+    return layer_chart(
+        rows,
+        "Elbow against context size",
+        f"Line chart against context size on a log axis. {findings.describe_elbows(rows)}",
+        base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
+        *draw_dotted_lines(base, y, drawn),
+    )
+
+
+def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
+    """Share of each kind of head at each size of the context.
+
+    Parameters
+    ----------
+    shares
+        ``labels_by_query``: query (position), label, heads, share (from 0 to 1).
+    changes
+        ``label_changes``: query, next_query, changed, heads, for the description.
+    """
+    rows = [_add_context(row) for row in shares.to_pylist()]
+    x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
+    tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")
+    return layer_chart(
+        stack_shares(rows, "context"),
+        "Kinds of heads against context size",
+        f"Stacked bars of the share of each kind of head. {findings.describe_labels(rows, changes.to_pylist())}",
+        *segments(x, tooltip),
+    )

@@ -1,0 +1,1 @@
+"""What heads do: the loss without each head, and with fewer keys."""

@@ -1,0 +1,1 @@
+"""Families of studies, with their page."""

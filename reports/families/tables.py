@@ -1,0 +1,76 @@
+"""Tables of the members of a family, and of what differs between them."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+
+from reports.families.findings import name_quantity
+from reports.figures import DASH, Listing, tabulate
+from reports.findings.claims import format_interval
+from reports.findings.numbers import Row, name_head, number
+
+
+def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
+    """The members of a family (``family_members``), and whether each has landed and has a page."""
+
+    def describe_results(row: Row) -> str:
+        return "missing" if not row["landed"] else "page" if row["study"] in links else "tables"
+
+    return tabulate(
+        rows,
+        {
+            rows[0]["axis"] or "Name": itemgetter("value"),
+            "Study": itemgetter("study"),
+            "Sequences": lambda row: DASH if row["sequences"] is None else str(row["sequences"]),
+            "Results": describe_results,
+        },
+    )
+
+
+def tabulate_onsets(rows: Sequence[Row]) -> Listing:
+    """The quantities that come to exceed a threshold over the members of a family (``family_onsets``)."""
+    return tabulate(
+        rows,
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Where": _name_place,
+            "Threshold": lambda row: number(row["threshold"]),
+            "From": itemgetter("onset"),
+            "Last below": itemgetter("last_below"),
+            "First above": itemgetter("first_above"),
+        },
+    )
+
+
+def _name_place(row: Row) -> str:
+    """The place of a row: the model, a layer or a head."""
+    if row["layer"] is None:
+        return "model"
+    return f"layer {row['layer']}" if row["head"] is None else name_head(row)
+
+
+def tabulate_family_differences(rows: Sequence[Row]) -> Listing:
+    """Differences of quantities of the model between two members of a family (``family_differences``)."""
+    return tabulate(
+        rows,
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Difference (interval)": lambda row: (
+                format_interval(row, "difference", low="difference_low", high="difference_high") or DASH
+            ),
+            "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
+        },
+    )
+
+
+def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
+    """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
+    return tabulate(
+        rows,
+        {
+            "Study": itemgetter("label"),
+            "Compared with": itemgetter("reference"),
+            "Head": _name_place,
+            "N": lambda row: str(row["n"]),
+            "Shared (interval)": lambda row: format_interval(row, "shared", low="shared_low", high="shared_high"),
+        },
+    )

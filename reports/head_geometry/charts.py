@@ -1,0 +1,386 @@
+"""Geometry of single heads: norms and cosines of s_N, contributions of tokens, directions of value states."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from math import ceil, cos, floor, log10, pi, radians, sin
+
+import altair as alt
+import numpy as np
+import pyarrow as pa
+
+from reports.elements import (
+    DASH_DOT,
+    DASHED,
+    HEAD,
+    SOLID,
+    RowData,
+    layer_axis,
+    layer_chart,
+    level,
+    n_axis,
+    points,
+    style_line,
+    tooltips,
+)
+from reports.findings import numbers
+from reports.findings.numbers import Row
+from reports.head_geometry import findings
+from reports.plane import KEY, LAST, SINK, STEPS, equal_scales, note, ring
+
+NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
+COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
+"""Dashes of the lines, as in the paper's Figure 7."""
+
+BELOW = "triangle-down"
+"""Shape of a key whose cosine is below 0, in addition to its colour."""
+
+CONTEXTS = 6
+"""Largest number of columns of a chart of contributions."""
+
+AZIMUTH, ELEVATION = radians(28), radians(20)
+"""Rotation of the spheres: the first direction points towards the reader, to the left and down."""
+
+BEYOND_END, ROOM = 1.13, 1.16
+"""Distance of the names of the directions from the centre, and extent of the view, in radii of the sphere."""
+
+SIDE = 250
+"""Height of a sphere, in pixels."""
+
+PAIRED = 165
+"""Height of a chart above or below another of the same head, in pixels."""
+
+NEAR = 2
+"""The number of components is drawn if it is at most this many times the largest effective dimension."""
+
+
+def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
+    """‖s_N‖ of one head against N, also without the sink's and the last token's part (Figure 7 top).
+
+    Parameters
+    ----------
+    curve
+        ``diagnostics_of_head``: n, norm_s, norm_s_without_sink, norm_s_without_last (model units, or NULL: no line).
+    title
+        Which head it is.
+    """
+    rows = curve.to_pylist()
+    y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
+    lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
+    description = f"Line chart of norms against N on a log axis. {findings.describe_norms(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
+
+
+def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+    """Cosine of s_N with the value states of the sink and of the last token against N (Figure 7 bottom).
+
+    Parameters
+    ----------
+    curve
+        ``diagnostics_of_head``: n, cos_sink, cos_last (or NULL: no line), at least one of them known somewhere.
+    title
+        Which head it is.
+    domain
+        Smallest and largest cosine of all charts that are shown side by side.
+    """
+    rows = curve.to_pylist()
+    y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
+    lines = _draw_lines(rows, findings.COSINES, COSINE_DASHES, y)
+    description = f"Line chart of cosines against N on a log axis. {findings.describe_cosines(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
+
+
+def _draw_lines(
+    rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
+) -> list[alt.Chart]:
+    """The columns that have a value as lines against N, and points that carry the tooltip."""
+    shown = {column: name for column, name in names.items() if numbers.drop_nulls(rows, column)}
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
+    single = len(rows) == 1
+    styles = [dashes[column] for column in shown]
+    lines = [
+        style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
+        for column, name in shown.items()
+    ]
+    tooltip = tooltips(".3~g", n="N", **shown)
+    return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
+
+
+def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerChart:
+    """Mean contribution of every key to a head's output, one column of points per context size (Figure 10).
+
+    Parameters
+    ----------
+    keys
+        ``contributions_of_head``: query, position, role, mean_norm_y (model units, above 0 somewhere),
+        mean_cos_last (or NULL: no colour).
+    title
+        Which head it is.
+    largest
+        Largest absolute cosine of the other keys of all charts that are shown side by side.
+    """
+    records = keys.to_pylist()
+    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(records))]
+    decades = _list_decades([row["norm"] for row in rows])
+    y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
+    base = alt.Chart().encode(
+        x=alt.X("context:O", scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1))
+        .title("Context (tokens)")
+        .axis(labelAngle=0, format=",d", grid=False),
+        xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
+        y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
+        shape=_make_key_shapes({row["kind"] for row in rows}),
+        tooltip=_make_tooltip(),
+    )
+    if numbers.drop_nulls(rows, "cosine"):
+        base = base.encode(color=_colour_cosines(largest))
+    description = f"Scatter plot of contributions by context size. {findings.describe_contributions(records)}"
+    return layer_chart(
+        rows,
+        title,
+        description.rstrip(),
+        base.mark_point(filled=True, size=20, opacity=0.85).transform_filter("!datum.marked"),
+        base.mark_point(filled=True, style="ringed").transform_filter("datum.marked"),
+    )
+
+
+def _list_decades(values: Sequence[float]) -> list[float]:
+    """Powers of ten around positive ``values``, at most about eight of them."""
+    low = floor(log10(min(values)))
+    high = max(ceil(log10(max(values))), low + 1)
+    step = ceil((high - low) / 7)
+    return [10.0**power for power in range(low, high + step, step)]
+
+
+def _make_key_shapes(rows: Collection[str]) -> alt.Shape:
+    """Shapes of the kinds of keys that are found."""
+    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in rows}
+    legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
+    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    return alt.Shape("kind:N", title=None, scale=scale, legend=legend)
+
+
+_KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine below 0": BELOW}
+"""Shapes of the keys, as the legend names them."""
+
+
+def _select_contexts(keys: Sequence[Row]) -> list[Row]:
+    """The rows of at most ``CONTEXTS`` queries, the smallest and the largest among them."""
+    queries = sorted({row["query"] for row in keys})
+    kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
+    return [row for row in keys if row["query"] in kept]
+
+
+def _build_row(row: Row) -> Row:
+    cosine, role = row["mean_cos_last"], row["role"]
+    others = "other, cosine below 0" if cosine is not None and cosine < 0 else "other key"
+    return {
+        "context": row["query"] + 1,
+        "share": row["position"] / row["query"] if row["query"] else 0.5,
+        "position": row["position"],
+        "kind": {"sink": "sink", "last": "last token"}.get(role, others),
+        "marked": role != "other",
+        "norm": row["mean_norm_y"],
+        "cosine": cosine,
+    }
+
+
+def _make_tooltip() -> list[alt.Tooltip]:
+    return [
+        *tooltips(
+            ".3~g", kind="Key", position="Position", context="Context (tokens)", norm="Mean ‖αᵢ vᵢ‖ (model units)"
+        ),
+        *tooltips(".3~f", cosine="Cosine, last token"),
+    ]
+
+
+def _colour_cosines(largest: float) -> alt.Color:
+    """Colour cosines by a scale that diverges at 0."""
+    scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
+    legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
+    return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
+
+
+def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
+    """Directions of a head's value states within its first three principal directions, as a turned ball (Figure 9).
+
+    Parameters
+    ----------
+    directions
+        ``directions_of_head``: position, x, y, z (components of unit vectors), mean_weight (share, or NULL), role,
+        selected_rank.
+    title
+        Which head it is.
+    of_kv_head
+        Row of ``principal_directions_by_head``: share_1, share_2, share_3, effective_dimension, head_dim.
+    n
+        Number of keys of the largest weight that are filled.
+    """
+    records = directions.to_pylist()
+    heavy = {row["position"] for row in findings.select_heaviest(records, n)}
+    rows = sorted(
+        (_turn_key(row, heavy=row["position"] in heavy) for row in records),
+        key=lambda row: (row["marked"], row["depth"]),
+    )
+    across, along = equal_scales((0, 0), ROOM)
+    x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
+    description = f"A sphere seen from outside with one point per key. {findings.describe_directions(of_kv_head)}"
+    return layer_chart(
+        rows,
+        title,
+        description,
+        *_draw_graticule(x, y),
+        *_draw_inside(x, y, findings.compute_typical_length(of_kv_head)),
+        _draw_keys().encode(x=x, y=y),
+        _name_directions(x, y),
+        note(f"filled: {len(heavy)} heaviest", "left"),
+        note("dashed: typical length", "right", upper=True),
+        height=SIDE,
+    )
+
+
+def project_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Project vectors (…, 3) of the principal directions to the view: to the right, upwards, towards the reader."""
+    first, second, third = np.moveaxis(np.asarray(vectors, dtype=float), -1, 0)
+    right = second * cos(AZIMUTH) - first * sin(AZIMUTH)
+    forth = first * cos(AZIMUTH) + second * sin(AZIMUTH)
+    up = third * cos(ELEVATION) - forth * sin(ELEVATION)
+    return np.stack([right, up, forth * cos(ELEVATION) + third * sin(ELEVATION)], axis=-1)
+
+
+def _turn_key(row: Row, *, heavy: bool) -> Row:
+    """Turn a key into its mark: keys nearer to the reader are larger and stronger."""
+    x, y, depth = project_vectors(np.array([row["x"], row["y"], row["z"]])).tolist()
+    marked = row["role"] != "other"
+    nearness = (1 + depth) / 2
+    return {
+        "position": row["position"],
+        "x": round(x, 4),
+        "y": round(y, 4),
+        "depth": round(depth, 4),
+        "length": round(float(np.linalg.norm([row["x"], row["y"], row["z"]])), 4),
+        "key": {"sink": "sink", "last": "last token"}.get(row["role"], "other key"),
+        "marked": marked,
+        "filled": int(heavy),
+        "size": 120 if marked else round((40 if heavy else 12) * (1 + nearness)),
+        "strength": round((0.6 if marked or heavy else 0.2) + 0.4 * nearness, 2),
+        "mean_weight": row["mean_weight"],
+    }
+
+
+def _draw_keys() -> alt.Chart:
+    """Keys by role; those of the largest weight are filled."""
+    names = {"other key": KEY, "sink": SINK, "last token": LAST}
+    legend = alt.Legend(orient="top", symbolSize=80, symbolStrokeWidth=1.5)
+    domain = alt.Scale(domain=list(names))
+    shapes = alt.Scale(domain=list(names), range=list(names.values()))
+    keys: alt.Chart = alt.Chart().mark_point(strokeWidth=1.25)
+    return keys.encode(
+        shape=alt.Shape("key:N", title=None, scale=shapes, legend=legend),
+        stroke=alt.Stroke("key:N", title=None, scale=domain, legend=legend),
+        fill=alt.Fill("key:N", title=None, scale=domain, legend=legend),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None),
+        size=alt.Size("size:Q", scale=None),
+        opacity=alt.Opacity("strength:Q", scale=None),
+        tooltip=[
+            *tooltips(
+                ".3~p", key="Key", position="Position in sequence 0", mean_weight="Mean attention weight (share)"
+            ),
+            *tooltips(".3~f", length="Length in the three directions"),
+        ],
+    )
+
+
+def _draw_graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """The sphere: its outline, and the parallels and meridians of the first direction that face the reader."""
+    turns = np.linspace(0, 2 * pi, STEPS + 1)
+    latitudes = [(cos(angle), sin(angle)) for angle in np.radians((30, 60, 90, 120, 150))]
+    parallels = [
+        np.stack([np.full_like(turns, along), around * np.cos(turns), around * np.sin(turns)], axis=-1)
+        for along, around in latitudes
+    ]
+    meridians = [
+        np.stack([np.cos(turns), np.sin(turns) * cos(angle), np.sin(turns) * sin(angle)], axis=-1)
+        for angle in np.radians((0, 45, 90, 135))
+    ]
+    rows = [
+        row
+        for index, line in enumerate([*parallels, *meridians])
+        for row in _select_facing(project_vectors(line), str(index))
+    ]
+    lines = alt.Chart(RowData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
+    return [
+        ring(x, y, (0, 0), 1, "outline"),
+        lines.encode(x=x, y=y, order=alt.Order("order:Q"), detail=alt.Detail("line:N")),
+    ]
+
+
+def _select_facing(line: np.ndarray, name: str) -> list[Row]:
+    """Select the runs of a line's points that face the reader, each with its own name."""
+    seen = [(order, *point) for order, point in enumerate(line.round(3).tolist())]
+    runs = [list(run) for faces, run in groupby(seen, key=lambda point: point[3] >= 0) if faces]
+    return [
+        {"x": x, "y": y, "order": order, "line": f"{name}.{index}"}
+        for index, run in enumerate(runs)
+        for order, x, y, _ in run
+    ]
+
+
+def _draw_inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
+    """Draw the typical distance of points from the centre, and the three directions."""
+    ends = [
+        {"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in project_vectors(np.eye(3)).round(4).tolist()
+    ]
+    spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
+    return [
+        ring(x, y, (0, 0), typical, "reference"),
+        spokes.encode(x=x, y=y, x2=alt.X2("end_x:Q"), y2=alt.Y2("end_y:Q")),
+    ]
+
+
+def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
+    """The names of the three directions, just beyond their ends and in front of all."""
+    ends = zip(project_vectors(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
+    names = alt.InlineData(values=[{"x": right, "y": up, "name": name} for (right, up, _), name in ends])
+    text: alt.Chart = alt.Chart(names).mark_text(style="on-small")
+    return text.encode(x=x, y=y, text=alt.Text("name:N"))
+
+
+def dimensions(heads: pa.Table) -> alt.LayerChart:
+    """Effective dimension of every KV head's value states by layer, with each layer's mean (beside Figure 9).
+
+    Parameters
+    ----------
+    heads
+        ``principal_directions_by_head``: layer, kv_head, effective_dimension (number of directions, or NULL: left
+        out), share_1, share_2, share_3 (shares of squared length), head_dim.
+    """
+    records = heads.to_pylist()
+    rows = numbers.drop_nulls(records, "effective_dimension")
+    largest = max(row["effective_dimension"] for row in rows)
+    sizes = {row["head_dim"] for row in rows}
+    near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
+    x = layer_axis(records)
+    y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
+    shares = {
+        f"share_{index}": f"Share of the {name} direction"
+        for index, name in enumerate(("first", "second", "third"), start=1)
+    }
+    tooltip = [
+        HEAD[0],
+        alt.Tooltip("kv_head:O", title="KV head"),
+        *tooltips(".3~g", effective_dimension="Effective dimension", head_dim="Components of a value state"),
+        *tooltips(".3~p", **shares),
+    ]
+    mean = "mean(effective_dimension):Q"
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5)
+    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    of_layer = [HEAD[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
+    return layer_chart(
+        rows,
+        "Effective dimension by layer",
+        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(records)}",
+        *(level(size, f"all {size}") for size in near),
+        ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
+        means.encode(tooltip=of_layer),
+    )

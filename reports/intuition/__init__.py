@@ -1,0 +1,1 @@
+"""How to read a head, on a small example (Figure 1)."""

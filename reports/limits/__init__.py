@@ -1,0 +1,1 @@
+"""How well a softmax can select at all."""

@@ -1,0 +1,1 @@
+"""What the fits recover of planted parameters."""

@@ -1,0 +1,1 @@
+"""Scores of heads as files for other tools."""

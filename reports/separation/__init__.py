@@ -1,0 +1,1 @@
+"""How well heads separate what they select."""

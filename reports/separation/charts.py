@@ -1,0 +1,204 @@
+"""Charts of how well heads separate: curves with their bounds, the spread over heads, maps, elbows."""
+
+from collections import Counter
+from functools import partial
+
+import altair as alt
+import pyarrow as pa
+
+from reports.chance import findings as chance_findings
+from reports.elements import (
+    HEAD,
+    THINNED,
+    colour_bars,
+    count_axis,
+    distinguish_lines,
+    floor_of_precision,
+    head_grid,
+    layer_chart,
+    list_layers,
+    n_axis,
+    points,
+    rule_at,
+    style_line,
+    tooltips,
+    write_in_cells,
+)
+from reports.findings import numbers
+from reports.findings.numbers import Row
+from reports.separation import findings
+
+WRITTEN_HEADS, WRITTEN_HEIGHT = 12, 16
+"""Largest number of heads per row, and least height of a row in pixels, with which values are written in cells."""
+
+BOUNDED = {metric: f"{name} against N, with bounds" for metric, name in numbers.NAMES.items()}
+"""Titles of charts with bounds; the paper draws no F."""
+
+LINES = {
+    "mean": "mean",
+    "upper": "upper, printed",
+    "lower": "lower, printed",
+    "scale_free_lower": "lower, scale-free",
+}
+"""Lines of a chart with bounds, as its legend names them."""
+
+
+MODEL, TWIN = "this model", "random weights"
+"""The model and its twin, as the legend names them."""
+
+
+def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
+    """One metric of the whole model against N, with both nulls, its twin and the printed bounds (Figure 5).
+
+    Parameters
+    ----------
+    curves
+        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
+        precision_floor.
+    nulls
+        ``separability_by_n``: measure, null_model, n, null_value; without a row of the metric no null is drawn.
+    twin
+        ``curves_by_n`` of the model of random weights: metric, n, mean; ``None``: there is none.
+    metric
+        ``precision`` or ``recall``.
+    """
+    rows = findings.join_bounds(curves.to_pylist(), metric)
+    last, name = max(row["n"] for row in rows), numbers.NAMES[metric]
+    others = _build_others(nulls, twin, metric, last)
+    labels = list(dict.fromkeys([MODEL, *(row["label"] for row in others)]))
+    y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
+    color, dash = distinguish_lines("label", labels)
+    interval = {"mean": name, "low": "95 % interval from", "high": "to"}
+    tooltip = tooltips(".3~g", n="N", **interval, lower="Lower bound", upper="Upper bound")
+    line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), color=color, strokeDash=dash)
+    of_others = beside.mark_line(point=last == 1).encode(y=y("mean:Q"), color=color, strokeDash=dash)
+    return layer_chart(
+        rows,
+        f"{name} against N",
+        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.describe_curve(rows, metric)}",
+        base.mark_area(style="envelope").encode(y=y("lower:Q"), y2=alt.Y2("upper:Q")),
+        *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
+        base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
+        *([of_others] if others else []),
+        line.mark_line(point=last == 1, strokeWidth=2.75),
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
+    )
+
+
+def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
+    """Build the curves to compare with, a row for each line and N up to the model's last."""
+    lines = [
+        {"label": label, "n": row["n"], "mean": row["null_value"]}
+        for null, label in chance_findings.NULLS.items()
+        for row in nulls.to_pylist()
+        if (row["measure"], row["null_model"]) == (metric, null)
+    ]
+    of_twin = [] if twin is None else [row for row in twin.to_pylist() if row["metric"] == metric]
+    lines += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
+    return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in lines if row["mean"] is not None]
+
+
+def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
+    """One metric of the whole model against N with its bounds; N at which it lies outside are marked (Figure 5).
+
+    Parameters
+    ----------
+    curves
+        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
+        precision_floor.
+    metric
+        The metric that is drawn.
+    elbow_n
+        Elbow of the model, which a rule marks; ``None``: there is none.
+    """
+    rows = findings.join_bounds(curves.to_pylist(), metric)
+    last = max(row["n"] for row in rows)
+    y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=n_axis(last))
+    outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
+    bounds = {column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"}
+    shown = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | bounds
+    tooltip = tooltips(".3~g", n="N", **shown)
+    single = last == 1  # a point, since a line would show nothing
+    return layer_chart(
+        rows,
+        BOUNDED[metric],
+        f"Line chart against N on a log axis. {findings.describe_curve(rows, metric)} "
+        f"{findings.describe_envelope(rows, metric)}",
+        *([rule_at("n", elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
+        *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
+        base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
+        *(
+            style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(LINES.values()), name)
+            for column, name in reversed(LINES.items())
+        ),
+        outside,
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=single),
+    )
+
+
+def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
+    """Precision P(r_max, N) or Recall R(r_min, N) of every head at one N; the value is written where there is room.
+
+    Parameters
+    ----------
+    heads
+        ``heads_at_n``: layer, head, and the metric (ratio from 0 to 1, or NULL: a blank cell).
+    metric
+        ``precision`` or ``recall``.
+    n
+        The N of the table.
+    """
+    rows: list[Row] = heads.to_pylist()
+    columns = len({row["head"] for row in rows})
+    name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
+    values: list[float] = [row[metric] for row in known]
+    base, height = head_grid(rows)
+    legend = alt.Legend(format=".2~f", gradientLength=height)
+    cells = base.mark_rect().encode(
+        color=alt.Color(f"{metric}:Q", title=None, legend=legend),
+        tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})],
+    )
+    text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
+    written = write_in_cells(base, text, f"datum.{metric}", middle)
+    return layer_chart(
+        known,
+        f"{name} of every head at N = {n}",
+        f"Heat map of {name}, layers by heads, at N = {n}. {findings.describe_extremes(rows, metric)}",
+        cells,
+        *(written if columns <= WRITTEN_HEADS and height >= WRITTEN_HEIGHT * len(list_layers(rows)) else []),
+        height=height,
+    )
+
+
+def elbows(heads: pa.Table) -> alt.LayerChart:
+    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range.
+
+    Parameters
+    ----------
+    heads
+        ``elbow_by_head``: elbow_n (or NULL: left out).
+    """
+    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in numbers.drop_nulls(heads.to_pylist(), "elbow_n"))
+    inside, beyond = findings.ELBOW_RANGES
+    rows = [
+        {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
+        for first, name in sorted(bins)
+    ]
+    order = [name for _, name in sorted(bins)]
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, **THINNED)
+    y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
+    color = colour_bars("range", findings.ELBOW_RANGES)
+    tooltip = tooltips(bin="Elbow at N", heads="Heads")
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
+    description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
+    return layer_chart(rows, "Elbow of every head", description, bars)
+
+
+def _find_elbow_bin(n: int) -> tuple[int, str]:
+    """First N and name of the bar an elbow falls in: each N up to 4 alone, then doubling ranges."""
+    if n <= 4:
+        return n, str(n)
+    first = 2 ** ((n - 1).bit_length() - 1) + 1
+    return first, f"{first}–{2 * (first - 1)}"

@@ -1,0 +1,1 @@
+"""The sink's similarity to other value states, and Recall."""
