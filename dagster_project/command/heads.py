@@ -28,7 +28,7 @@ def export_heads(
     Raises
     ------
     UserError
-        If the format or rule does not exist, or as ``reports.head_files.write`` or ``export_headvis``.
+        If the format or rule does not exist, or as ``reports.scores.files.write`` or ``export_headvis``.
     """
     named = next((known for known in FORMS if known == form), None)
     rule = next((known for known in GROUPS if known == group), None)

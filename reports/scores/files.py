@@ -11,7 +11,7 @@ Formats, as their readers expect them:
   are pruned, as ``LUKVPress`` of kvpress (NVIDIA/kvpress, ``kvpress/presses/lukv_press.py``) reads it.
 - ``retrieval``: one line of JSON, ``{"layer-head": [score of each sequence]}``, layer by layer, as in the
   files ``head_score/*.json`` of nightdessert/Retrieval_Head.
-- ``headvis``: a folder; see ``reports.headvis``.
+- ``headvis``: a folder; see ``reports.scores.headvis``.
 - ``csv``, ``parquet``, ``json``: rows of ``head_measures``.
 
 ``NAME.made_from.json`` is written next to each file; in the folder of ``duo`` it is ``made_from.json``.
