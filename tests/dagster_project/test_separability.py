@@ -1,6 +1,5 @@
 """The asset ``separability``: its rows beside exact arithmetic, curves beside literal ones, memory; wrong readings."""
 
-from collections import deque
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ import pytest
 from dagster_project.analysis.chance import (
     CURVE_POINTS,
     choose_heads,
-    compute_separability,
     select_points,
 )
-from dagster_project.analysis.sources import Sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.zarr.arrays import TENSORS
@@ -24,7 +21,6 @@ from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measu
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
-from tests.memory import trace
 
 NULLS = ("random_selection", "shuffled_values")
 GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]
@@ -288,8 +284,3 @@ def test_kept_points_show_the_curve(points: int, rises: int) -> None:
     if points > CURVE_POINTS > 2 * rises:  # evenly spaced points alone would not
         spaced = np.linspace(0, points - 1, len(found)).astype(int)
         assert area(spaced) != pytest.approx(area(found), abs=1e-4)
-
-
-def peak_of(sources: Sources) -> int:
-    """The most memory that the rows take, in bytes, each batch dropped before the next."""
-    return trace(lambda: deque(compute_separability(sources), maxlen=0))[1]

@@ -5,20 +5,7 @@ import pytest
 
 from benchmarks.arithmetic import ARITHMETICS, compare_recall, count_keys, describe_head
 from geometry import selection_counts
-from tests.geometry.arithmetic_by_loop import by_loop
-from tests.geometry.draws import HEADS, random_head, sunk_head
-
-
-@pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("name", ["float32_loop", "float64_literal"])
-def test_differences_are_those_of_a_loop(kind: str, name: str) -> None:
-    head = HEADS[kind](60, 8, 1)
-    np.testing.assert_array_equal(count_keys(*head, name), by_loop(*head, name))
-
-
-def test_cdist_is_that_of_pytorch() -> None:
-    head = random_head(60, 8, 1)
-    assert np.mean(count_keys(*head, "float32_cdist") != by_loop(*head, "float32_cdist")) < 0.05
+from tests.geometry.draws import random_head, sunk_head
 
 
 def test_errors_are_those_of_the_counts() -> None:

@@ -354,13 +354,6 @@ def test_no_kappa_is_no_upper_bound() -> None:
     assert (profile.rho_out[1:] >= 0).all()
 
 
-@pytest.mark.parametrize("device", [None, "cpu", "cuda"])
-def test_masked_arrays_are_refused_wherever_it_would_compute(device: str | None) -> None:
-    masked = np.ma.array(np.full(3, 0.5), mask=[False, False, True])
-    with pytest.raises(ValueError, match=r"^weights must not be a masked array, got one of shape \(3,\); [^\n]*$"):
-        selection_profile(masked, FAIR[1], device=device)
-
-
 class TestDerived:
     """What follows from the counts, against the definitions read key by key."""
 
@@ -407,14 +400,6 @@ class TestDerived:
             for other in names[index + 1 :]:
                 assert not np.allclose(expected[name], expected[other]), f"{name} and {other}"
 
-    def test_types_and_shapes(self) -> None:
-        profile = selection_profile(*grouped(random_head, 2, 3, 12, 4))
-        for name, quantity in list_derived(SelectionCounts).items():
-            array = getattr(profile, name)
-            assert array.dtype == quantity.dtype, name
-            assert array.shape == {"n": (11,), "n_keys": (2, 3)}.get(name, (2, 3, 11)), name
-        assert list_derived(SelectionProfile) == list_derived(SelectionCounts)
-
     def test_unknown_counts_stay_unknown(self) -> None:
         """As heads with fewer keys are stored: −1 beyond their own N."""
         long, short = (selection_counts(*random_head(n, 4, seed=n)) for n in (9, 6))
@@ -435,19 +420,6 @@ class TestDerived:
 
 
 class TestShown:
-    def test_a_short_line(self) -> None:
-        counts, profile = (f(*grouped(random_head, 2, 3, 20, 4)) for f in (selection_counts, selection_profile))
-        recall = ", ".join(f"{profile.recall[..., n - 1].mean():.2f}" for n in (1, 4, 16))
-        precision = ", ".join(f"{profile.precision[..., n - 1].mean():.2f}" for n in (1, 4, 16))
-        said = f"(2 × 3 heads, 20 keys; at N = 1, 4, 16: mean precision {precision}; mean recall {recall})"
-        assert repr(counts) == f"SelectionCounts{said}"
-        assert repr(profile) == f"SelectionProfile{said}"
-
-    def test_one_head_and_none(self) -> None:
-        weights, values = random_head(2, 4, 0)
-        assert repr(selection_counts(weights, values)).startswith("SelectionCounts(one head, 2 keys; at N = 1: mean")
-        assert repr(selection_counts(weights[None][:0], values)) == "SelectionCounts(0 heads, no keys)"
-
     @staticmethod
     def table(**settings: Any) -> tuple[SelectionProfile, pa.Table]:
         profile = selection_profile(*grouped(random_head, 2, 3, 12, 4), **settings)
