@@ -71,4 +71,6 @@ def _assign_figures(source: Source, rows: Sequence[Row]) -> dict[str, str]:
         "loss-by-keys": source.ask_study("loss_by_keys"),
     }
     absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
+    associations = source.ask_study("loss_associations").rows()
+    absent |= set() if any(row["kind"] == "selected" for row in associations) else {"loss-and-error"}
     return {row["claim"]: TABLE if row["shown_by"] in absent else row["shown_by"] for row in rows}

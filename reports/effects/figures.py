@@ -74,20 +74,21 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         ),
         listing=findings.tabulate_correlations(correlations, findings.MEASURES),
     )
-    return maps, scatter, *_build_error(answer.table, associations)
+    return maps, scatter, *_build_error(source, answer.table, associations)
 
 
-def _build_error(heads: pa.Table, associations: Answer) -> tuple[Figure, ...]:
-    """Whether the loss of keeping 16 keys goes with what they leave of the head's output."""
+def _build_error(source: Source, heads: pa.Table, associations: Answer) -> tuple[Figure, ...]:
+    """Whether the loss of keeping 16 keys goes with what they leave of the head's output, in the words of the claim."""
     rows = [row for row in associations.rows() if row["kind"] == "selected"]
     shown = [row for row in rows if row["measure"] in {findings.ERROR, "weight_left_out_16"}]
     if findings.ERROR not in {row["measure"] for row in shown}:
         return ()
+    (claim,) = (row for row in source.ask_study("claims").rows() if row["claim"] == "error_tells_loss")
     return (
         Figure(
             "loss-and-error",
             "Loss with 16 keys for one head, and the error they leave",
-            findings.describe_error(rows),
+            claim["sentence"],
             "One dot per head, which alone keeps the 16 keys of largest weight of every query, renormalised. Error: "
             "what that leaves of its output at the last query, over its norm: the weight left out times the distance "
             "between the means of the value states left out and kept (arXiv 2512.07647). Ahead: Fisher’s z of the rank "

@@ -91,29 +91,6 @@ def describe_correlations(rows: Sequence[Row]) -> str:
     )
 
 
-def describe_error(rows: Sequence[Row]) -> str:
-    """Whether the loss goes with the error of 16 keys, and better than with other measures (``loss_associations``)."""
-    (error,) = (row for row in rows if row["measure"] == ERROR)
-    others = [row for row in rows if row["error_ahead"] is not None]
-    clear = [row for row in others if row["error_ahead_p_holm"] <= ERROR_RATE]
-    ahead, behind = ([row for row in clear if (row["error_ahead"] > 0) is more] for more in (True, False))
-    undecided = [row for row in others if row not in clear]
-    goes = "rises with" if error["correlation"] > 0 else "falls with"
-    if error["p_holm"] > ERROR_RATE:
-        goes = "is not known to go with"
-    return join_sentences(
-        f"When one head alone keeps 16 keys, the loss {goes} the error of its output: rank correlation within layers "
-        f"{format_correlation(error)}.",
-        f"The error tells more of it than {_name_measures(ahead)}." if ahead else "",
-        f"The error tells less of it than {_name_measures(behind)}." if behind else "",
-        f"Undecided against {_name_measures(undecided)}." if undecided else "",
-    )
-
-
-def _name_measures(rows: Iterable[Row]) -> str:
-    return ", ".join(MEASURES[row["measure"]] for row in rows)
-
-
 def _join_measures(clear: Sequence[str]) -> str:
     if not clear:
         return "none has a significant correlation"

@@ -104,21 +104,6 @@ def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
     assert findings.describe_correlations([]).startswith("Too few heads")
 
 
-def compared(measure: str, error_ahead: float | None, p: float = 1.0) -> dict[str, Any]:
-    """A row of ``loss_associations`` of keeping 16 keys, with how far the error is ahead."""
-    return associated(measure, 0.5, 0.001, 0.01) | {"error_ahead": error_ahead, "error_ahead_p_holm": p}
-
-
-def test_whether_the_error_tells_the_loss_is_said_each_way() -> None:
-    error = compared(findings.ERROR, None)
-    ahead, behind, open_ = compared("recall", 0.3, 0.05), compared("elbow", -0.3, 0.01), compared("rho_0", -0.9, 0.06)
-    said = findings.describe_error([error, ahead, behind, open_])
-    assert "keeps 16 keys, the loss rises with the error of its output: rank correlation within layers 0.5 (" in said
-    assert "tells more of it than Recall. The error tells less of it than Elbow N. Undecided against ρ₀." in said
-    assert "falls with the error" in findings.describe_error([error | {"correlation": -0.5}])
-    assert "is not known to go with the error" in findings.describe_error([error | {"p_holm": 0.06}, ahead])
-
-
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:
     assert "loss-and-error" not in figures(small, SMALL)
     row = "heads, 8, 0.5, 0.4, 0.6, 0.01, 0.02, 0.1, -0.1, 0.2, 0.5, 0.3 FROM loss_associations LIMIT 1"
@@ -127,6 +112,8 @@ def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.
     with changed(small, f"INSERT INTO head_ablation SELECT {other}", added):
         found = figures(small, SMALL)["loss-and-error"]
         losses = small.sql("SELECT layer, head, delta_loss FROM head_ablation WHERE kind = 'selected'").fetchall()
+    (told,) = small.sql("SELECT sentence FROM claims WHERE claim = 'error_tells_loss'").fetchall()[0]
+    assert found.finding == told
     (chart,) = found.charts
     shown = {(row["layer"], row["head"]): row["delta_loss_selected"] for row in drawn(chart)}
     assert shown == pytest.approx({(layer, head): loss for layer, head, loss in losses}, rel=1e-5)

@@ -1,6 +1,7 @@
-"""Effects of heads: whether Recall goes with the loss without a head, and geometry finds better budgets."""
+"""Effects of heads: what the loss without a head or most of its keys goes with, and whether geometry finds budgets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
-from geometry.arrays import F64
+from geometry.arrays import F64, Bool
 from geometry.statistics.associations import Association, associate, correlate_heads, rank_within
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
@@ -57,6 +58,18 @@ LOSSES = """
 """
 """The losses by the first kind of replacement, zero if it was measured."""
 
+ERROR = "error_renormalised_16"
+"""The measure of ``head_measures`` that others are compared with: what keeping 16 keys leaves of a head's output."""
+
+RIVALS = {"weight_left_out_16": "the weight left out", "effective_keys": "effective keys", "recall": "Recall"}
+"""Measures of ``head_measures`` that need no error, and their names in sentences."""
+
+GEOMETRY = (
+    *(ERROR, "error_mean_16", "weight_left_out_16"),
+    *("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys"),
+)
+"""Measures of heads, of ``head_measures``, that are correlated with the loss."""
+
 MEASURES = {
     "recall_and_loss": Measure(
         "rank correlation over heads within layers of the mean over ln N of Recall and the loss that removing a head "
@@ -65,6 +78,21 @@ MEASURES = {
         DIFFERENCE,
         FISHER,
     ),
+    "error_and_loss": Measure(
+        "rank correlation over heads within layers of the error of 16 keys and the loss that keeping those keys for "
+        "one head alone costs",
+        "rank correlation",
+        DIFFERENCE,
+        FISHER,
+    ),
+    **{
+        f"error_ahead_of_{rival}": Measure(
+            f"Fisher's z of the rank correlation of that loss with the error of 16 keys, minus that with {name}, in "
+            "the direction in which this goes with the loss",
+            f"Fisher’s z, minus that of {name}",
+        )
+        for rival, name in RIVALS.items()
+    },
     **{
         name: Measure(
             f"mean over budgets of the loss with {one}, minus that with {other}, in nats", "difference in nats"
@@ -97,7 +125,7 @@ def measure(evidence: Evidence) -> Samples:
         GROUP BY of_policy.sequence, measure
         """
     )
-    return {**budgets, **_measure_prediction(evidence)}
+    return {**budgets, **_measure_prediction(evidence), **_measure_error(evidence)}
 
 
 def _measure_prediction(evidence: Evidence) -> Samples:
@@ -112,46 +140,46 @@ def _measure_prediction(evidence: Evidence) -> Samples:
     known = ~np.isnan(columns["delta_loss"]).all(axis=1)
     if not known.any():
         return {}
-    layer, group = evidence.heads["layer"], evidence.heads["group"]
-    recall, loss = (rank_within(columns[name][known], layer) for name in ("recall", "delta_loss"))
-    association = associate(recall, loss, layer, group)
-    z = np.full(evidence.sequences, np.nan)
-    z[known] = association.of_sequences
-    sample = make_sample(association)
-    return {} if np.isnan(z).all() else {"recall_and_loss": type(sample)(z, sample.rows, arranged=sample.arranged)}
+    association = _associate_ranks(evidence, columns["recall"][known], columns["delta_loss"][known])
+    return _place({"recall_and_loss": association}, known)
 
 
-ERROR = "error_renormalised_16"
-"""The measure of ``head_measures`` that others are compared with: what keeping 16 keys leaves of a head's output."""
+def _measure_error(evidence: Evidence) -> Samples:
+    """The association of the error of 16 keys with the loss of keeping them, and how far it is ahead of its rivals."""
+    losses = _read_losses(evidence).get("selected")
+    if losses is None:
+        return {}
+    known, measures = ~np.isnan(losses).all(axis=1), _read_measures(evidence)
+    error, of_losses = measures[ERROR][known], losses[known]
+    return _place(
+        {"error_and_loss": _associate_ranks(evidence, error, of_losses)}
+        | {
+            f"error_ahead_of_{rival}": _compare_ranks(evidence, error, measures[rival][known], of_losses)
+            for rival in RIVALS
+        },
+        known,
+    )
 
-GEOMETRY = (
-    *(ERROR, "error_mean_16", "weight_left_out_16"),
-    *("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys"),
-)
-"""Measures of heads, of ``head_measures``, that are correlated with the loss."""
+
+def _place(associations: Mapping[str, Association], known: Bool) -> Samples:
+    """Associations in the sequences ``known`` as measures of all; none where a quantity does not vary."""
+    samples = {}
+    for name, association in associations.items():
+        z = np.full(len(known), np.nan)
+        z[known] = association.of_sequences
+        if not np.isnan(z).all():
+            samples[name] = replace(make_sample(association), of_sequences=z)
+    return samples
 
 
 def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
     """The rows of ``loss_associations``: measures of heads and the loss without them, within layers, by kind."""
-    measures = evidence.ask_heads(
-        f""" SELECT layer, head, {
-            ", ".join(f"any_value(value) FILTER (WHERE measure = '{name}') AS {name}" for name in GEOMETRY)
-        } FROM head_measures GROUP BY layer, head
-        """
-    )
-    losses = evidence.ask_heads(
-        """
-        FROM (
-            PIVOT (SELECT sequence, layer, head, kind, delta_loss FROM head_ablation_by_sequence)
-            ON kind USING any_value(delta_loss)
-        )
-        """
-    )
+    measures = _read_measures(evidence)
     rows = [
         {"kind": kind, "measure": name, **row}
-        for kind, of_kind in losses.items()
+        for kind, of_kind in _read_losses(evidence).items()
         for known in (~np.isnan(of_kind).all(axis=1),)
-        for name in (GEOMETRY if known.any() else ())
+        for name in GEOMETRY
         if (row := _correlate_measure(evidence, measures[name][known], measures[ERROR][known], of_kind[known]))
     ]
     for name in ("p_holm", "error_ahead_p_holm"):
@@ -161,29 +189,61 @@ def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
+def _read_measures(evidence: Evidence) -> dict[str, F64]:
+    """The measures of ``GEOMETRY``, (S, heads), the same in every sequence."""
+    return evidence.ask_heads(
+        f""" SELECT layer, head, {
+            ", ".join(f"any_value(value) FILTER (WHERE measure = '{name}') AS {name}" for name in GEOMETRY)
+        } FROM head_measures GROUP BY layer, head
+        """
+    )
+
+
+def _read_losses(evidence: Evidence) -> dict[str, F64]:
+    """By kind of replacement what it costs, (S, heads), in some sequences at least; NaN in others."""
+    losses = evidence.ask_heads(
+        """
+        FROM (
+            PIVOT (SELECT sequence, layer, head, kind, delta_loss FROM head_ablation_by_sequence)
+            ON kind USING any_value(delta_loss)
+        )
+        """
+    )
+    return {kind: of_kind for kind, of_kind in losses.items() if not np.isnan(of_kind).all()}
+
+
+def _associate_ranks(evidence: Evidence, values: F64, losses: F64) -> Association:
+    """The rank correlation within layers of a measure and the loss, in the sequences that have both, (S, heads)."""
+    layer, group = evidence.heads["layer"], evidence.heads["group"]
+    return associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
+
+
+def _compare_ranks(evidence: Evidence, errors: F64, values: F64, losses: F64) -> Association:
+    """That of the error minus that of a measure, in the direction in which the measure goes with the loss."""
+    layer, group = evidence.heads["layer"], evidence.heads["group"]
+    ranked, of_losses = rank_within(values, layer), rank_within(losses, layer)
+    sign = np.sign(estimate_mean(associate(ranked, of_losses, layer, group).of_sequences).value)
+    return associate(rank_within(errors, layer), of_losses, layer, group, less=sign * ranked)
+
+
 def _correlate_measure(evidence: Evidence, values: F64, errors: F64, losses: F64) -> dict[str, Any]:
     """One row of ``loss_associations``, its p values not yet corrected; empty if there is no correlation."""
-    layer, group = evidence.heads["layer"], evidence.heads["group"]
-    ranked, of_losses = (rank_within(numbers, layer) for numbers in (values, losses))
-    association = associate(ranked, of_losses, layer, group)
+    association = _associate_ranks(evidence, values, losses)
     if np.isnan(association.of_sequences).any():
         return {}
     z = estimate_mean(association.of_sequences)
-    everywhere = np.zeros_like(layer)
+    everywhere = np.zeros_like(evidence.heads["layer"])
     over_all = correlate_heads(
         rank_within(values[:1], everywhere), rank_within(losses.mean(axis=0, keepdims=True), everywhere)
     )
-    ahead = {}
-    if not np.array_equal(values, errors, equal_nan=True):
-        less = np.sign(z.value) * ranked
-        ahead = _test_difference(associate(rank_within(errors, layer), of_losses, layer, group, less=less))
+    same = np.array_equal(values, errors, equal_nan=True)
     return {
         "heads": association.heads,
         "sequences": len(losses),
         **{end: float(np.tanh(value)) for end, value in z.name_ends("correlation").items()},
         "p": association.p,
         "p_holm": make_sample(association).compare(0.0, above=True).p,
-        **ahead,
+        **({} if same else _test_difference(_compare_ranks(evidence, errors, values, losses))),
         "correlation_over_all": float(over_all[0]),
     }
 
@@ -206,6 +266,15 @@ def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
         what = "head" if table == "head_ablation" else "policy"
         return f"no {what} costs {LEAST_LOSS} nats"
     return explain_few_groups(evidence) if table == "head_ablation" else None
+
+
+def _explain_no_selected(evidence: Evidence) -> str | None:
+    columns = evidence.ask_columns(
+        "SELECT count(*) AS rows, count(*) FILTER (WHERE kind = 'selected') AS known FROM head_ablation"
+    )
+    if columns["known"][0]:
+        return explain_few_groups(evidence)
+    return "the study keeps 16 keys of no head alone" if columns["rows"][0] else NO_EFFECTS
 
 
 def _compare_budgets(name: str, statement: str, measure: str, clause: str) -> Claim:
@@ -239,6 +308,22 @@ CLAIMS = (
         least_rows=6,
         premise=f"effects (analysis.effects), and a head worth {LEAST_LOSS} nats",
         explain_gap=partial(_explain_no_effects, table="head_ablation"),
+    ),
+    Claim(
+        "error_tells_loss",
+        "Abstract",
+        "Geometry knows more than weights: the error of a head's output tells best what keeping 16 keys there costs",
+        (Part("error_and_loss", ">"), *(Part(f"error_ahead_of_{rival}", ">") for rival in RIVALS)),
+        "when one head alone keeps 16 keys, the loss rises with the error of its output, and goes better with it than "
+        "with the weight left out, effective keys or Recall",
+        "when one head alone keeps 16 keys, the loss does not rise with the error of its output, or goes no better "
+        "with that than with one of the weight left out, effective keys and Recall",
+        "loss-and-error",
+        null="KV groups in random places of their layers, and what is known without value states: correlated within "
+        "layers, differences from it",
+        least_rows=6,
+        premise="effects (analysis.effects) of keeping 16 keys for one head alone (selected)",
+        explain_gap=_explain_no_selected,
     ),
     _compare_budgets(
         "elbow_budgets_gain",

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 import sql
-from dagster_project.analysis.claims.effects import CONTRASTS
+from dagster_project.analysis.claims.effects import CONTRASTS, ERROR, RIVALS
 from dagster_project.analysis.claims.evidence import Evidence
 
 SEQUENCES, LAYERS, HEADS, GROUPS, QUERY = 8, 6, 8, 4, 63
@@ -87,6 +87,8 @@ def make_tables(
     positive: float = 0.9,
     regimes: Sequence[str] = ("II", "IV"),
     worth: float = 1.0,
+    worth_of_error: float = 1.0,
+    rivals: float = 1.0,
     gain: float = 0.2,
     loss: float = 0.5,
     last_apart: float | None = 0.01,
@@ -223,7 +225,10 @@ def make_tables(
     )
     if last_apart is not None:
         tables["query_heads"] = _make_queries(recall, last_apart, other_query, rng)
-    return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
+    if effects:
+        tables |= _make_effects(recall, worth, gain, loss, rng)
+        _add_errors(tables, recall.shape, worth_of_error, rivals, rng)
+    return tables
 
 
 def stretch(of_depths: Sequence[Any], layers: int) -> np.ndarray:
@@ -258,7 +263,12 @@ def _make_queries(recall: np.ndarray, last_apart: float, other: int, rng: np.ran
 def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:
     """Add the rows of another query to a table: those that it has, with these changes."""
     others = tables[name] | changed | {"query": np.full(len(tables[name]["query"]), query)}
-    tables[name] = {column: np.concatenate([values, others[column]]) for column, values in tables[name].items()}
+    _append(tables, name, others)
+
+
+def _append(tables: Tables, name: str, rows: Mapping[str, Any]) -> None:
+    """Add rows to a table."""
+    tables[name] = {column: np.concatenate([values, rows[column]]) for column, values in tables[name].items()}
 
 
 def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rng: np.random.Generator) -> Tables:
@@ -280,6 +290,24 @@ def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rn
     }
 
 
+def _add_errors(tables: Tables, shape: tuple[int, ...], worth: float, rivals: float, rng: np.random.Generator) -> None:
+    """Losses of heads that keep 16 keys, by the rank of their error, to which other measures add noise."""
+    errors = rng.random(shape[1:])
+    ranks = errors.argsort(axis=1).argsort(axis=1) / shape[2]
+    losses = 0.001 * (1 + worth * ranks + 0.2 * rng.standard_normal(shape))
+    known = {ERROR: errors} | {name: errors + rivals * rng.standard_normal(errors.shape) for name in RIVALS}
+    names = np.array(list(known), object)
+    tables["head_measures"] = fill(
+        ("", "layer", "head"),
+        (len(names), *errors.shape),
+        measure=names[:, None, None],
+        value=np.stack([*known.values()]),
+    )
+    _append(tables, "head_ablation", {"kind": ["selected"], "delta_loss": [losses.mean(axis=0).max()]})
+    of_kind = fill(BY_HEAD, shape, kind=np.array("selected", object), delta_loss=losses)
+    _append(tables, "head_ablation_by_sequence", of_kind)
+
+
 def make_evidence(tables: Tables) -> Evidence:
     """A database with these rows in the tables of ``sql/schema``; columns that are not given are NULL, as is NaN."""
     connection = duckdb.connect()
@@ -295,7 +323,7 @@ def make_evidence(tables: Tables) -> Evidence:
 def _declare() -> str:
     """The statements that create what measures are computed from, in which every column may be NULL."""
     with duckdb.connect() as connection:
-        for name in make_tables():
+        for name in make_tables().keys() - {"head_measures"}:
             connection.execute(sql.read_statement("schema", name).text)
         listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
         tables: dict[str, list[str]] = {"head_measures": ["layer INT", "head INT", "measure VARCHAR", "value DOUBLE"]}

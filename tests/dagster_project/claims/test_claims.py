@@ -109,6 +109,7 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "margin_positive_early": ({"positive": 0.1}, {"regimes": ["IV"]}, "no head has a regime II"),
     "last_query_like_others": ({"last_apart": 0.1}, {"last_apart": None}, "no every_query"),
     "recall_predicts_loss": ({"worth": -1.0}, NO_LOSS, "no head costs 0.01 nats"),
+    "error_tells_loss": ({"worth_of_error": -1.0}, {"effects": False}, "no effects"),
     "elbow_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "recall_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "elbow_budgets_beat_mass": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),

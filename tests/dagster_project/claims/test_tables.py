@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis.claims.effects import ERROR, correlate_losses
+from dagster_project.analysis.claims.effects import ERROR, RIVALS, correlate_losses
 from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims, find_measure
 from dagster_project.analysis.claims.records import Part
 from dagster_project.analysis.claims.sentences import name_part
@@ -90,6 +90,8 @@ def associated() -> list[dict[str, Any]]:
     evidence = make_evidence(make_tables())
     evidence.connection.execute(
         f"""
+        DELETE FROM head_measures;
+        DELETE FROM head_ablation_by_sequence WHERE kind = 'selected';
         INSERT INTO head_measures
         SELECT layer, head, unnest(['recall', 'weight_left_out_16', 'elbow', '{ERROR}']),
             unnest([avg(recall), -avg(recall), hash(layer, head) % 97, avg(delta_loss)])
@@ -118,7 +120,7 @@ def test_the_error_is_ahead_of_a_measure_whichever_way_that_goes_with_the_loss(
     associated: list[dict[str, Any]],
 ) -> None:
     tables = make_tables()
-    shape = (2, SEQUENCES, LAYERS, HEADS)
+    shape = (3, SEQUENCES, LAYERS, HEADS)
     zero = np.reshape(tables["head_ablation_by_sequence"]["delta_loss"], shape)[0]
     recall = np.reshape(tables["head_levels"]["recall"], shape[1:]).mean(axis=0)
 
@@ -138,6 +140,29 @@ def test_the_error_is_ahead_of_a_measure_whichever_way_that_goes_with_the_loss(
         assert "error_ahead" not in row_of[kind, ERROR]
     clear = {place for place, row in row_of.items() if row.get("error_ahead_p_holm", 1) < 0.05}
     assert clear == {("zero", "elbow"), ("mean", "elbow"), ("mean", "recall"), ("mean", "weight_left_out_16")}
+
+
+def test_the_claim_about_the_error_has_the_numbers_of_the_table(confirmed: dict[str, Rows]) -> None:
+    measures = key(confirmed["measures"], "measure")
+    row_of = key(confirmed["loss_associations"], "kind", "measure")
+    told = {"error_and_loss": ("selected", ERROR, "correlation")}
+    told |= {f"error_ahead_of_{rival}": ("selected", rival, "error_ahead") for rival in RIVALS}
+    for name, (kind, of, column) in told.items():
+        found = [measures[name][f"value{end}"] for end in ("", "_low", "_high")]
+        assert found == pytest.approx([row_of[kind, of][f"{column}{end}"] for end in ("", "_low", "_high")]), name
+
+
+def test_an_error_that_rises_with_the_loss_must_be_ahead_of_each_rival() -> None:
+    """Of equals it is not; what does not measure it says so."""
+    equal = key(compute(rivals=0.01)["claim_parts"], "claim", "part")
+    verdicts = [equal["error_tells_loss", part]["verdict"] for part in range(1 + len(RIVALS))]
+    assert (verdicts[0], "supported" in verdicts[1:]) == ("supported", False)
+    evidence = make_evidence(make_tables())
+    evidence.connection.execute("DELETE FROM head_ablation_by_sequence WHERE kind = 'selected'")
+    evidence.connection.execute("DELETE FROM head_ablation WHERE kind = 'selected'")
+    tables = {name: batch.to_pylist() for name, batch in compute_claims(evidence.connection, None)}
+    row = key(tables["claims"], "claim")["error_tells_loss"]
+    assert row["sentence"].endswith("cannot be tested: the study keeps 16 keys of no head alone.")
 
 
 def test_parts_are_rows_with_their_numbers(mixed: dict[str, Rows]) -> None:
