@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
@@ -100,6 +101,7 @@ MEASURES = {
         for name, (_, _, one, other) in CONTRASTS.items()
     },
 }
+MEASURES |= queries.pair_measures(MEASURES, "recall_and_loss")
 
 
 def measure(evidence: Evidence) -> Samples:
@@ -129,7 +131,7 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _measure_prediction(evidence: Evidence) -> Samples:
-    """The association of Recall with the loss, in the sequences in which heads were replaced."""
+    """The associations of Recall with the loss, in the sequences in which heads were replaced."""
     columns = evidence.ask_heads(
         f"""
         SELECT sequence, layer, head, delta_loss, recall
@@ -137,11 +139,15 @@ def _measure_prediction(evidence: Evidence) -> Samples:
         JOIN (SELECT sequence, layer, head, recall FROM head_levels WHERE query = $query) USING (sequence, layer, head)
         """
     )
-    known = ~np.isnan(columns["delta_loss"]).all(axis=1)
+    known = _find_measured(columns["delta_loss"])
     if not known.any():
         return {}
-    association = _associate_ranks(evidence, columns["recall"][known], columns["delta_loss"][known])
-    return _place({"recall_and_loss": association}, known)
+    levels = {"": columns["recall"], queries.EVERY: queries.read_levels(evidence)["recall"]}
+    associations = {
+        f"recall_and_loss{end}": _associate_ranks(evidence, recall[known], columns["delta_loss"][known])
+        for end, recall in levels.items()
+    }
+    return _place(associations, known)
 
 
 def _measure_error(evidence: Evidence) -> Samples:
@@ -149,7 +155,7 @@ def _measure_error(evidence: Evidence) -> Samples:
     losses = _read_losses(evidence).get("selected")
     if losses is None:
         return {}
-    known, measures = ~np.isnan(losses).all(axis=1), _read_measures(evidence)
+    known, measures = _find_measured(losses), _read_measures(evidence)
     error, of_losses = measures[ERROR][known], losses[known]
     return _place(
         {"error_and_loss": _associate_ranks(evidence, error, of_losses)}
@@ -159,6 +165,11 @@ def _measure_error(evidence: Evidence) -> Samples:
         },
         known,
     )
+
+
+def _find_measured(losses: F64) -> Bool:
+    """The sequences in which some head was replaced, (S,)."""
+    return np.asarray(~np.isnan(losses).all(axis=1))
 
 
 def _place(associations: Mapping[str, Association], known: Bool) -> Samples:
@@ -178,7 +189,7 @@ def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
     rows = [
         {"kind": kind, "measure": name, **row}
         for kind, of_kind in _read_losses(evidence).items()
-        for known in (~np.isnan(of_kind).all(axis=1),)
+        for known in (_find_measured(of_kind),)
         for name in GEOMETRY
         if (row := _correlate_measure(evidence, measures[name][known], measures[ERROR][known], of_kind[known]))
     ]
@@ -314,10 +325,10 @@ CLAIMS = (
         "Abstract",
         "Geometry knows more than weights: the error of a head's output tells best what keeping 16 keys there costs",
         (Part("error_and_loss", ">"), *(Part(f"error_ahead_of_{rival}", ">") for rival in RIVALS)),
-        "when one head alone keeps 16 keys, the loss rises with the error of its output, and goes better with it than "
-        "with the weight left out, effective keys or Recall",
-        "when one head alone keeps 16 keys, the loss does not rise with the error of its output, or goes no better "
-        "with that than with one of the weight left out, effective keys and Recall",
+        "the loss of keeping 16 keys in one head alone rises with the error of its output, and goes better with it "
+        "than with the weight left out, effective keys or Recall",
+        "the loss of keeping 16 keys in one head alone does not rise with the error of its output, or goes no better "
+        "with it than with one of the weight left out, effective keys and Recall",
         "loss-and-error",
         null="KV groups in random places of their layers, and what is known without value states: correlated within "
         "layers, differences from it",

@@ -1,7 +1,7 @@
 """Measures and claims of a study as rows of their tables: estimates, tests of all claims together, and sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -24,6 +24,7 @@ from dagster_project.analysis.claims import (
     sink,
 )
 from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.queries import EVERY
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from dagster_project.analysis.claims.sentences import Requirement, name_part, write_sentence
 from geometry.arrays import F64
@@ -74,6 +75,8 @@ class Judgement:
     """The comparisons whose measures exist."""
     reason: str | None
     """Why it is not testable; None if it is."""
+    beside: Mapping[str, Sample] = field(default_factory=dict)
+    """At the last query, the measures that are judged at every query; told, not judged."""
 
     @property
     def sides(self) -> Sides:
@@ -156,11 +159,18 @@ def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample])
         for part in claim.parts
         for expanded in _expand_part(part, samples)
     )
-    return Judgement(claim, parts, _find_reason(claim, parts, evidence, samples))
+    names = [part.measure.removesuffix(EVERY) for part, _, _ in parts if part.measure.endswith(EVERY)]
+    last = {name: samples[name] for name in names if name in samples}
+    return Judgement(claim, parts, _find_reason(claim, parts, evidence, samples), last)
 
 
 def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
-    """The part for each of the measures that it names: itself, or one for each κ; none that does not exist."""
+    """The part for each of the measures that it names: itself, or one for each κ; none that does not exist.
+
+    Of a measure of heads it is that of every query, in a study that has it.
+    """
+    if (every := f"{part.measure}{EVERY}") in samples:
+        return [replace(part, measure=every)]
     names = [name for name in samples if name == part.measure or name.startswith(f"{part.measure}[")]
     return [Part(name, part.direction, part.threshold) for name in names]
 
@@ -390,12 +400,13 @@ def _list_claims(
         verdict = decided.verdicts[one.claim.name]
         need = count_needed(one, decided.level / 2) if verdict == "undecided" else Requirement()
         shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
+        beside = [(find_measure(name), estimates[name]) for name in one.beside]
         yield {
             "claim": one.claim.name,
             "source": one.claim.source,
             "statement": one.claim.statement,
             "verdict": verdict,
-            "sentence": write_sentence(one.claim, verdict, shown, one.reason, need),
+            "sentence": write_sentence(one.claim, verdict, shown, one.reason, need, beside),
             "p": None if one.reason is not None else one.sides.p,
             "p_holm": corrected.get(one.claim.name),
             "sequences": evidence.sequences,
@@ -455,17 +466,19 @@ def _count_part(part: Part, sample: Sample, level: float, supports: bool) -> Req
 def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %.
 
-    One with parts that are such differences says so itself. None if the claim cannot be tested on the twin: where it
+    One with parts that are such differences says so itself. A twin that leaves every query out is compared at the last
+    one. None if the claim cannot be tested on the twin: where it
     lacks what the claim presupposes, its measures say nothing.
     """
     if one.claim.exceeds_twin:
         return True
     if twin.verdicts.get(one.claim.name, "not testable") == "not testable":
         return None
+    own = {part.measure: sample for part, sample, _ in one.parts} | dict(one.beside)
     pairs = [
-        (part, pair_sequences(sample.of_sequences, twin.values[part.measure]))
-        for part, sample, _ in one.parts
-        if part.measure in twin.values
+        (part, pair_sequences(own[name].of_sequences, twin.values[name]))
+        for part, _, _ in one.parts
+        for name in [name for name in (part.measure, part.measure.removesuffix(EVERY)) if name in twin.values][:1]
     ]
     if len(pairs) < len(one.parts):
         return None

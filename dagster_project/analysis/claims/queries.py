@@ -1,6 +1,7 @@
-"""Whether the last query of a text is like its others, head by head."""
+"""Heads at every query of a text: what claims about heads read there, and whether the last query is like the others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from sql.columns import OF_QUERIES
 
 LEAST_KEYS = 32
 """Keys of the queries that are averaged: with fewer, levels are means over few N."""
+
+EVERY = "_at_every_query"
+"""Ends the name of a measure that averages all queries, of one that has the last alone and is judged without them."""
 
 MOST_APART = 0.05
 """Largest typical distance of two levels that are said to be alike."""
@@ -51,6 +55,63 @@ MEASURES = {
         for name, label in LABELS.items()
     },
 }
+
+
+def pair_measures(measures: Mapping[str, Measure], *names: str) -> dict[str, Measure]:
+    """Measures of heads at the last query and, under another name, the same of every query."""
+    over = f"{{}}, each the mean over the queries of a sequence that see {LEAST_KEYS} keys"
+    return {
+        name + end: replace(measures[name], meaning=meaning.format(measures[name].meaning), label=label)
+        for name in names
+        for end, meaning, label in (
+            ("", "{}, at the last query", f"{measures[name].label} at the last query"),
+            (EVERY, over, f"{measures[name].label} over all queries"),
+        )
+    }
+
+
+def read_levels(evidence: Evidence) -> dict[str, F64]:
+    """Means over ln N by head and sequence, over its queries, (S, H): Recall, also by thirds, and excess Precision.
+
+    Thirds are those of ln N, from N = 2 to the most keys of a class of context size, of queries that see more than
+    ``LEAST_KEYS``; each class counts as often as it has queries. NaN without every query.
+    """
+    thirds = ", ".join(
+        f"sum(queries * recall) FILTER (third = {place}) / sum(queries) FILTER (third = {place}) AS recall_{third}"
+        for place, third in enumerate(("first", "middle", "last"))
+    )
+    return evidence.ask_heads(
+        f"""
+        WITH classes AS (
+            SELECT sequence, layer, head, (2 ** ceil(log2(n_keys)))::INTEGER AS context, count(*) AS queries,
+                max(n_keys) - 0.5 AS most
+            FROM query_heads
+            WHERE n_keys > {LEAST_KEYS}
+            GROUP BY ALL
+        ),
+        points AS (
+            SELECT sequence, layer, head, context, queries, recall, floor(3 * ln(n / 1.5) / ln(most / 1.5)) AS third,
+                ln(coalesce(lead(n) OVER larger * n, most ** 2) / coalesce(lag(n) OVER larger * n, 1.5 ** 2)) AS weight
+            FROM context_heads
+            JOIN classes USING (sequence, layer, head, context)
+            WHERE n > 1
+            WINDOW larger AS (PARTITION BY sequence, layer, head, context ORDER BY n)
+        ),
+        of_classes AS (
+            SELECT sequence, layer, head, queries, third, sum(weight * recall) / sum(weight) AS recall
+            FROM points
+            GROUP BY sequence, layer, head, context, queries, third
+        ),
+        of_thirds AS (SELECT sequence, layer, head, {thirds} FROM of_classes GROUP BY sequence, layer, head),
+        levels AS (
+            SELECT sequence, layer, head, avg(recall_level) AS recall, avg(precision_excess_level) AS precision_excess
+            FROM query_heads
+            WHERE n_keys >= {LEAST_KEYS}
+            GROUP BY sequence, layer, head
+        )
+        SELECT * FROM levels LEFT JOIN of_thirds USING (sequence, layer, head)
+        """
+    )
 
 
 def measure(evidence: Evidence) -> Samples:

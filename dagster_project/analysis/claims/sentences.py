@@ -23,11 +23,22 @@ class Requirement:
     """What of the model there is too little of, whatever the number of sequences."""
 
 
-def write_sentence(claim: Claim, verdict: str, parts: Sequence[Shown], reason: str | None, need: Requirement) -> str:
-    """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable."""
+def write_sentence(
+    claim: Claim,
+    verdict: str,
+    parts: Sequence[Shown],
+    reason: str | None,
+    need: Requirement,
+    beside: Sequence[tuple[Measure, Estimate]] = (),
+) -> str:
+    """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable.
+
+    beside: measures that are told with those of its parts, and not judged.
+    """
     if verdict == "not testable":
         return f"Whether {claim.clause} cannot be tested: {reason}."
-    numbers = _format_parts(claim, parts)
+    told = "; ".join(f"{measure.label}: {format_estimate(estimate)}" for measure, estimate in beside)
+    numbers = _format_parts(claim, parts) + (f"; not judged, {told}" if told else "")
     if verdict == "undecided":
         return f"Whether {claim.clause} is undecided ({numbers}{_format_need(need)})."
     clause = claim.clause if verdict == "supported" else claim.denial

@@ -2,7 +2,10 @@
 
 from functools import partial
 
-from dagster_project.analysis.claims.evidence import Evidence
+import numpy as np
+
+from dagster_project.analysis.claims import queries
+from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 from reports.findings.claims import BEYOND
@@ -55,7 +58,7 @@ MEASURES = {
     **{
         f"recall_{third}{BEYOND}": Measure(
             f"recall_{third} minus that of random weights, on the same sequences",
-            f"{third} third, minus that of random weights",
+            f"{third} third at the last query, minus that of random weights",
             DIFFERENCE,
         )
         for third in ("middle", "last")
@@ -80,6 +83,7 @@ MEASURES = {
         DIFFERENCE,
     ),
 }
+MEASURES |= queries.pair_measures(MEASURES, "recall_middle", "recall_last")
 
 
 _LEVELS = f"""
@@ -181,7 +185,14 @@ GROUP BY sequence
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
     answers = [evidence.ask_means(statement) for statement in (_LEVELS, _BESIDE_NULLS, _THIRDS, _OTHERS)]
-    return {name: sample for of_answer in answers for name, sample in of_answer.items()}
+    every = queries.read_levels(evidence)
+    known = ~np.isnan(every["recall_middle"]).any(axis=0)
+    of_every = {
+        f"recall_{third}{queries.EVERY}": Sample(every[f"recall_{third}"][:, known].mean(axis=1), int(known.sum()))
+        for third in ("middle", "last")
+        if known.any()
+    }
+    return {name: sample for of_answer in answers for name, sample in of_answer.items()} | of_every
 
 
 def _explain_no_thirds(evidence: Evidence) -> str | None:

@@ -5,6 +5,7 @@ from math import ceil
 
 import numpy as np
 
+from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.norms import SINK_TIMES, read_sink_times
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
@@ -41,6 +42,11 @@ MEASURES = {
         "difference of Fisher’s z",
     ),
 }
+MEASURES |= queries.pair_measures(
+    MEASURES,
+    *("sink_and_recall", "sink_and_precision", "sink_and_recall_early"),
+    *(f"sink_and_recall_{third}" for third in ("first", "middle", "last")),
+)
 
 
 def measure(evidence: Evidence) -> Samples:
@@ -67,24 +73,29 @@ def measure(evidence: Evidence) -> Samples:
         WHERE query = $query
         """
     )
-    return {**means, **_measure_associations(evidence, levels)}
+    every = queries.read_levels(evidence)
+    of_every = _measure_associations(evidence, every | {"rho_0": levels["rho_0"]})
+    at_last = _measure_associations(evidence, levels)
+    return {**means, **at_last, **{f"{name}{queries.EVERY}": sample for name, sample in of_every.items()}}
 
 
 def _measure_associations(evidence: Evidence, levels: dict[str, F64]) -> Samples:
-    """Associations of ρ_0 with levels of heads, (sequence, head)."""
+    """Associations of ρ_0 with those levels of heads that are given, (sequence, head)."""
     later = (levels["recall_middle"] + levels["recall_last"]) / 2
     pairs = {
-        "sink_and_recall": (levels["recall"], None),
-        "sink_and_precision": (levels["precision_excess"], None),
-        "sink_and_r_min": (levels["r_min"], None),
-        **{f"sink_and_recall_{third}": (levels[f"recall_{third}"], None) for third in ("first", "middle", "last")},
-        "sink_and_recall_early": (levels["recall_first"], later),
+        "sink_and_recall": ("recall", None),
+        "sink_and_precision": ("precision_excess", None),
+        "sink_and_r_min": ("r_min", None),
+        **{f"sink_and_recall_{third}": (f"recall_{third}", None) for third in ("first", "middle", "last")},
+        "sink_and_recall_early": ("recall_first", later),
     }
     samples = {}
     for name, (level, less) in pairs.items():
-        association = associate(level, levels["rho_0"], evidence.heads["layer"], evidence.heads["group"], less=less)
-        if not np.isnan(association.of_sequences).all():
-            samples[name] = make_sample(association)
+        if level in levels:
+            layer, group = evidence.heads["layer"], evidence.heads["group"]
+            association = associate(levels[level], levels["rho_0"], layer, group, less=less)
+            if not np.isnan(association.of_sequences).all():
+                samples[name] = make_sample(association)
     return samples
 
 

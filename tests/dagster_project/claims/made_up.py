@@ -224,7 +224,10 @@ def make_tables(
         positive_share=np.clip(positive + scatter(0.05, shape), 0, 1),
     )
     if last_apart is not None:
-        tables["query_heads"] = _make_queries(recall, last_apart, other_query, rng)
+        tables["query_heads"] = _make_queries(recall, levels["precision_excess"], last_apart, other_query, rng)
+        of_thirds = np.stack([levels[f"recall_{third}"] for third in noises], axis=-1)
+        selected = of_thirds[..., THIRD_OF_N[:-1]]
+        tables["context_heads"] = fill((*BY_HEAD, ""), selected.shape, context=QUERY + 1, n=N[:-1], recall=selected)
     if effects:
         tables |= _make_effects(recall, worth, gain, loss, rng)
         _add_errors(tables, recall.shape, worth_of_error, rivals, rng)
@@ -251,13 +254,15 @@ def _make_counts(sequences: int, layers: int, recall: np.ndarray) -> dict[str, A
     return fill((*BY_HEAD, ""), shape, query=QUERY, n=n, k_in=k_in, cos_sink=1 - turned, cos_last=turned)
 
 
-def _make_queries(recall: np.ndarray, last_apart: float, other: int, rng: np.random.Generator) -> dict[str, Any]:
+def _make_queries(
+    recall: np.ndarray, excess: np.ndarray, last_apart: float, other: int, rng: np.random.Generator
+) -> dict[str, Any]:
     """Levels at three queries, the last of which is as far from the others in one head as in the next, up or down."""
     queries = np.array([other - 1, other, QUERY])
     sign = np.where(np.arange(HEADS) % 2, 1, -1)[:, None] * (queries == QUERY)
     levels = recall[..., None] + last_apart * sign + 0.01 * rng.standard_normal((*recall.shape, len(queries)))
-    rows = {"query": queries, "n_keys": queries + 1, "recall_level": levels, "specificity_level": levels}
-    return fill((*BY_HEAD, ""), levels.shape, **rows)
+    measured = {"recall_level": levels, "specificity_level": levels, "precision_excess_level": excess[..., None]}
+    return fill((*BY_HEAD, ""), levels.shape, query=queries, n_keys=queries + 1, **measured)
 
 
 def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:

@@ -308,6 +308,15 @@ class TestTwins:
         }
         assert claims["sink_compressed"]["twin_verdict"] == "not testable"
 
+    def test_a_twin_that_leaves_every_query_out_is_compared_at_the_last(self) -> None:
+        twin = make_twin(compute(worth=0.0, last_apart=None))
+        assert "recall_and_loss_at_every_query" not in twin.values
+        claims = key(compute(twin)["claims"], "claim")
+        assert [claims[name]["beyond_twin"] for name in ("recall_predicts_loss", "last_query_like_others")] == [
+            True,
+            None,
+        ]
+
     def test_without_a_twin_nothing_is_compared(self) -> None:
         rows = compute(None)
         sharpens = key(rows["claims"], "claim")["selection_sharpens"]
