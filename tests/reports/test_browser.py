@@ -8,7 +8,7 @@ import pytest
 
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE, Writer
+from tests.reports.conftest import DEGENERATE, SMALL, THREE, Writer
 from tests.reports.driver import Browser
 from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
 
@@ -130,16 +130,6 @@ def test_the_contents_stand_beside_the_text_and_follow_it(unfolded: Browser) -> 
 
 
 @pytest.mark.slow
-def test_the_keyboard_reaches_figures_through_the_contents(unfolded: Browser) -> None:
-    unfolded.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
-    unfolded.press("\ue004")
-    assert unfolded.run("return document.activeElement.hash") == "#head-map"
-    unfolded.press("\ue007")
-    unfolded.wait("return location.hash == '#head-map'")
-    unfolded.wait("return Math.abs(document.getElementById('head-map').getBoundingClientRect().top) < 40")
-
-
-@pytest.mark.slow
 def test_headings_cells_and_labels_are_whole(unfolded: Browser) -> None:
     try:
         for width in (1280, 390):
@@ -225,16 +215,6 @@ def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Brows
         assert browser.log("browser") == []
     finally:
         browser.as_opened()
-
-
-@pytest.mark.long
-def test_labels_of_a_long_context_can_be_read(browser: Browser, tmp_path: Path) -> None:
-    """Numbers of four digits at the ends of axes."""
-    with warehouse(LONG) as connection:
-        report = write_report(connection, LONG.study, tmp_path / "long.html", map_n=4)
-    browser.open(report.path)
-    unfold(browser, report)
-    assert flaws(browser) == []
 
 
 @pytest.mark.slow

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 import vl_convert
 
-from reports import elements, theme
+from reports import elements
 from reports.assumptions import charts as attention_charts
 from reports.bounds import charts as bounds_charts
 from reports.bounds.charts import COVERAGES
-from reports.elements import BARS, SEPARATION, edges, histogram, layer_chart, tooltips
+from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.queries import ask
 from reports.recovery import charts as recovery_charts
 from reports.separation import charts as separation_charts
 from tests.made_up import MadeUp
-from tests.reports.conftest import SMALL, THREE
+from tests.reports.conftest import SMALL
 from tests.reports.drawings import assert_described, changed, drawn, of_query, of_shown, parts
 
 
@@ -56,25 +56,6 @@ def test_changed_bounds_change_the_charts_over_kappa(
     assert_described(chart.to_dict())
     with changed(small, f"UPDATE {change}"):
         assert drawn(draw(of_query(small, SMALL, "coverage"))) != drawn(chart)
-
-
-def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
-    """Six significant digits of every number of the table."""
-    table = of_query(small, SMALL, "attention_over_heads")
-    shown_rows = drawn(attention_charts.attention(table, table.slice(0, 0), query=SMALL.query, fit=None))
-    expected = table.to_pylist()
-    assert len(shown_rows) == len(expected)
-    for shown, row in zip(shown_rows, expected, strict=True):
-        assert {name: shown[name] for name in row} == {
-            name: pytest.approx(value, rel=1e-5) if isinstance(value, float) else value for name, value in row.items()
-        }
-
-
-def test_maps_hold_every_head_that_has_a_value(three: duckdb.DuckDBPyConnection) -> None:
-    chart = separation_charts.metric_map(heads(three, THREE, 16), metric="recall", n=16)
-    assert len(drawn(chart)) == 2 * THREE.heads
-    scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
-    assert all(domain == [0, 1, 2] for domain in scales)
 
 
 def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConnection) -> None:
@@ -170,43 +151,9 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     assert notes(variant="plateau", t_1=22, t_2=22) == notes(variant=None, t_1=None, t_2=None) == ["uniform"]
 
 
-def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection) -> None:
-    spec = separation_charts.elbows(of_query(small, SMALL, "elbow_by_head")).to_dict()
-    axes = [part["x"]["axis"] for part in parts(spec) if "axis" in part.get("x", {})]
-    assert axes
-    assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}
-
-
-def test_tooltips_of_fits_are_titled_in_words() -> None:
-    chart = recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta").to_dict()
-    (tooltip,) = [part["tooltip"] for part in parts(chart) if "tooltip" in part]
-    assert {line["field"]: line["title"] for line in tooltip}.items() >= {("planted", "Planted"), ("fitted", "Fitted")}
-
-
 def test_numbers_that_are_not_finite_are_left_out() -> None:
     rows = [PLANTED, PLANTED | {"planted": float("inf")}]
     assert len(drawn(recovery_charts.recovery(pa.Table.from_pylist(rows), parameter="beta"))) == 1
-
-
-def test_the_palettes_are_distinct_and_monotone() -> None:
-    def lightness(colour: str) -> float:
-        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    for palette, sign in ((theme.LIGHT, -1), (theme.DARK, 1)):
-        steps = [lightness(colour) for colour in palette.ramp]
-        assert all(sign * (after - before) > 0 for before, after in pairwise(steps))
-        assert abs(lightness(palette.ink) - lightness(palette.surface)) > 150
-        assert abs(lightness(palette.muted) - lightness(palette.surface)) > 90
-
-
-def test_copies_of_a_chart_share_its_rows_and_have_the_same_channels() -> None:
-    chart = elements.layer_chart([{"n": 1, "share": 0.5}], "Title", "Description", elements.level(0.5, "half"))
-    assert chart.copy().data.values is chart.data.values
-    assert chart.properties(height=9).to_dict()["layer"] == chart.to_dict()["layer"]
-    rule, name = chart.to_dict()["layer"][0]["layer"]
-    assert rule["encoding"] == {"y": {"field": "share", "type": "quantitative"}}
-    assert name["encoding"]["x"] == {"value": "width"}
 
 
 @pytest.mark.parametrize(
@@ -246,11 +193,3 @@ def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: 
     spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
     spec.pop("params", None)
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
-
-
-def test_a_tooltip_without_null_has_formats_of_vega() -> None:
-    marks = alt.Chart().mark_point().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~f", x="X"))
-    spec = layer_chart([{"x": 1}], "", "", marks).to_dict()
-    (line,) = spec["layer"][0]["encoding"]["tooltip"]
-    assert line == {"field": "x", "format": ".3~f", "title": "X", "type": "quantitative"}
-    assert "transform" not in spec

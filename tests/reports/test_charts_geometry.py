@@ -12,7 +12,7 @@ from geometry.selection.example import build_intuition
 from reports.figures import NOTHING_SELECTED, Figure
 from reports.head_geometry import charts, findings
 from reports.head_geometry import figures as geometry
-from reports.head_geometry.charts import CONTEXTS, project_vectors
+from reports.head_geometry.charts import project_vectors
 from reports.intuition import figures as example
 from reports.plane import equal_scales
 from tests.made_up import MadeUp, warehouse
@@ -47,27 +47,6 @@ def scales(spec: Any, channel: str) -> list[Any]:
     return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
 
 
-def test_figures_are_named_as_the_papers(shown: dict[str, Figure], toy: Figure) -> None:
-    named = [toy.paper, *(figure.paper for figure in shown.values())]
-    assert named == ["Figure 1", "Figure 7", "Figure 10", "Figure 9", ""]
-    assert all("paper" in figure.reading for figure in (toy, *shown.values()))
-
-
-def test_pairs_stand_one_above_the_other(shown: dict[str, Figure]) -> None:
-    figure = shown["diagnostics"]
-    assert figure.stacked
-    titles = [spec["title"] for spec in specs(figure)]
-    assert len(titles) == 2 * len({row["label"] for row in figure.table.to_pylist()})
-    assert all(title.startswith("Cosines: ") for title in titles[1::2])
-    assert [title.partition(": ")[2] for title in titles[::2]] == [title.partition(": ")[2] for title in titles[1::2]]
-
-
-def test_cosines_of_all_kinds_have_the_same_axis(shown: dict[str, Figure]) -> None:
-    domains = [scale["domain"] for spec in specs(shown["diagnostics"])[1::2] for scale in scales(spec, "y")]
-    assert len(domains) > 3
-    assert all(domain == domains[0] for domain in domains)
-
-
 def test_lines_hold_the_rows_in_the_dashes_of_the_paper(small: duckdb.DuckDBPyConnection) -> None:
     diagnostics = figures(small, SMALL)["diagnostics"]
     norms, cosines = diagnostics.charts[:2]
@@ -85,13 +64,6 @@ def test_lines_hold_the_rows_in_the_dashes_of_the_paper(small: duckdb.DuckDBPyCo
         assert [line["title"] for line in tooltip] == ["N", *columns.values()]
         assert scale["domain"] == list(columns.values())
         assert scale["range"] == {3: [[1, 0], [9, 4, 1, 4], [7, 4]], 2: [[1, 0], [7, 4]]}[len(columns)]
-
-
-def test_a_line_without_a_value_is_left_out() -> None:
-    rows = [{"n": n, "norm_s": 1.0, "norm_s_without_sink": None, "norm_s_without_last": 0.5} for n in (1, 2)]
-    chart = charts.norms(pa.Table.from_pylist(rows), title="a")
-    (scale, *_) = scales(chart.to_dict(), "strokeDash")
-    assert scale == {"domain": ["the sum", "without last"], "range": [[1, 0], [7, 4]]}
 
 
 def contribution(query: int, position: int, norm: float, cosine: float | None = 0.5) -> dict[str, Any]:
@@ -127,12 +99,6 @@ def test_signs_are_seen_without_colour() -> None:
     assert all(scale["domain"] == [-0.5, 0, 0.5] for scale in scales(chart.to_dict(), "color"))
 
 
-def test_contributions_without_cosines_have_no_colour() -> None:
-    chart = scattered([contribution(4, position, 1.0, None) for position in range(5)])
-    assert len(drawn(chart)) == 5
-    assert not scales(chart.to_dict(), "color")
-
-
 def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
     chart = scattered([contribution(4, position, norm) for position, norm in enumerate([0.0, 3e-9, 3e-4, 0.2, 30.0])])
     norms = [row["norm"] for row in drawn(chart)]
@@ -142,13 +108,6 @@ def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
     assert all(0 < low <= 3e-4 and high >= 30 for low, high in domains)
     (single,) = drawn(scattered([contribution(0, 0, 0.1)]))
     assert single["norm"] == 0.1
-
-
-def test_many_contexts_are_thinned_to_a_few() -> None:
-    rows = [contribution(query, query, 1.0) for query in range(1, 40)]
-    contexts = [row["context"] for row in drawn(scattered(rows))]
-    assert len(contexts) == CONTEXTS
-    assert (contexts[0], contexts[-1]) == (2, 40)
 
 
 def test_large_contexts_make_small_charts() -> None:
@@ -199,11 +158,6 @@ def test_points_are_seen_where_they_lie_and_by_their_depth() -> None:
     assert shown[0]["length"] == pytest.approx(0.6)
 
 
-def test_the_heaviest_keys_are_filled() -> None:
-    points = [direction(position, 0.1, 0.1, 0.1, rank=rank) for position, rank in ((1, 2), (2, 1), (3, 3), (4, None))]
-    assert {row["position"]: row["filled"] for row in drawn(ball(points))} == {1: 1, 2: 1, 3: 0, 4: 0}
-
-
 def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
     """Center and radius of every closed polygon of a chart."""
     found = []
@@ -215,19 +169,6 @@ def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
             np.testing.assert_allclose(radii, radii[0], atol=2e-4)
             found.append((center, float(radii[0])))
     return sorted(found, key=lambda ring: ring[1])
-
-
-def test_the_dashed_circle_is_the_typical_length() -> None:
-    inner, outer = rings(ball([direction(1, 0.1, 0.1, 0.1)]))
-    assert inner[1] == pytest.approx(0.5, abs=1e-3)  # the root of the shares' sum
-    assert outer[1] == pytest.approx(1, abs=1e-3)
-
-
-def test_the_graticule_lies_on_the_sphere_and_faces_the_reader() -> None:
-    for rows in ball([direction(1, 0.1, 0.1, 0.1)]).to_dict()["datasets"].values():
-        for row in rows:
-            if "line" in row:
-                assert row["x"] ** 2 + row["y"] ** 2 <= 1.002
 
 
 def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:
@@ -279,11 +220,6 @@ def test_the_example_is_that_of_geometry(toy: Figure) -> None:
         np.testing.assert_allclose([[row["x"], row["y"]] for row in drawn(chart)], places, atol=1e-5)
     for row, y in zip(rows, found.scaled, strict=True):
         assert row["distance"] == pytest.approx(float(np.linalg.norm(y - found.s)))
-
-
-def test_the_example_is_no_answer_of_the_warehouse(toy: Figure) -> None:
-    assert toy.answer is None
-    assert not toy.empty
 
 
 def told(figure: Figure) -> str:

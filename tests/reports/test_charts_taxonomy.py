@@ -15,9 +15,7 @@ from reports import theme
 from reports.contexts import charts as contexts_charts
 from reports.contexts.charts import APART
 from reports.figures import NOTHING_SELECTED, Figure
-from reports.kinds import charts as taxonomy_charts
 from reports.kinds import findings, labels
-from reports.sink import charts as sink_charts
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Build
 from tests.reports.drawings import build_figures, drawn, of_query, parts
@@ -39,30 +37,6 @@ def charts(figures_of_three: dict[str, tuple[Build, Figure]]) -> Charts:
     shown = {key: figures_of_three[key][1] for key in SHOWN - {"contexts-none"}}
     assert not [key for key, figure in shown.items() if figure.empty]
     return dict(chart for figure in shown.values() for chart in figure.drawn)
-
-
-@pytest.mark.parametrize(
-    ("name", "query", "columns"),
-    [
-        ("sink-effect-1", "sink_effect", ("n", "correlation", "correlation_low")),
-        (
-            "kinds-by-layer-2",
-            "taxonomy_of_heads",
-            ("layer", "head", "label", "nearest", "single_key", "margin", "agreement"),
-        ),
-        ("kinds-plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
-    ],
-)
-def test_charts_hold_the_rows(
-    three: duckdb.DuckDBPyConnection, charts: Charts, name: str, query: str, columns: tuple[str, ...]
-) -> None:
-    rows = of_query(three, STUDY, query).to_pylist()
-    shown = drawn(charts[name])
-    assert len(shown) == len(rows) > 0
-    for drawn_row, row in zip(shown, rows, strict=True):
-        for column in columns:
-            expected = pytest.approx(row[column], rel=1e-5) if isinstance(row[column], float) else row[column]
-            assert drawn_row[column] == expected
 
 
 def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> None:
@@ -134,17 +108,6 @@ def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection,
         assert row["share"] == pytest.approx(row["heads"] / STUDY.heads, abs=1e-5)
 
 
-def test_cells_without_room_for_letters_have_shapes(three: duckdb.DuckDBPyConnection) -> None:
-    head = of_query(three, STUDY, "taxonomy_of_heads").to_pylist()[0]
-    for columns in (taxonomy_charts.LETTERED_HEADS, taxonomy_charts.LETTERED_HEADS + 1):
-        rows = [{**head, "head": index, "label": findings.LABELS[index % 4]} for index in range(columns)]
-        spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
-        shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
-        letters = [part for part in parts(spec) if part.get("field") == "letter"]
-        assert (len(letters), len(shapes)) == ((1, 0) if columns == taxonomy_charts.LETTERED_HEADS else (0, 1))
-        assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
-
-
 def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
     thresholds = of_query(three, STUDY, "taxonomy_thresholds")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
@@ -213,18 +176,6 @@ def test_shares_are_drawn_where_two_contexts_have_them() -> None:
     assert {row["note"] for row in ends} == {"1/2", "1/4"}
     apart = pa.Table.from_pylist([row for row in rows if row["query"] != 15])
     assert not contexts_charts.has_shares(apart)
-
-
-def test_studies_side_by_side_look_different() -> None:
-    names = [f"study '{index}'</script>" for index in range(8)]
-    effect = {"n": 2, "heads": 9, "correlation": 0.5, "correlation_low": None, "correlation_high": None}
-    chart = sink_charts.sink_effects(pa.Table.from_pylist([effect | {"study": name} for name in names])).to_dict()
-    dashes = next(
-        part["encoding"]["strokeDash"]["scale"] for part in parts(chart) if "strokeDash" in part.get("encoding", {})
-    )
-    assert dashes["domain"] == names
-    looks = {(index % len(theme.LIGHT.series), str(dash)) for index, dash in enumerate(dashes["range"])}
-    assert len(looks) == len(names)
 
 
 NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}

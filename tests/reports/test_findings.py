@@ -9,7 +9,6 @@ from reports import settings as settings_findings
 from reports.assumptions import findings as attention_findings
 from reports.assumptions import findings as values_findings
 from reports.bounds import findings as bounds_findings
-from reports.bounds import tables as bounds_tables
 from reports.chance import findings as chance_findings
 from reports.claims import tables as claims_tables
 from reports.findings import claims as claims_findings
@@ -70,32 +69,6 @@ def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
 def test_a_share_of_few_things_is_told_as_their_number(share: float, total: int, written: str, named: str) -> None:
     assert numbers.count_share(share, total) == written
     assert numbers.name_share(share, total, "head") == named
-
-
-def test_a_share_of_any_number_of_things_is_their_number_again() -> None:
-    for total in range(2, numbers.COUNTED + 1, 7):
-        for number_of in (1, total // 3, total - 1):
-            share = sum([1.0] * number_of + [0.0] * (total - number_of)) / total
-            assert numbers.count_share(share, total) == (f"{number_of:,}" if number_of else "none")
-
-
-def test_the_ends_of_an_interval_have_one_unit() -> None:
-    assert numbers.format_with_interval(0.7, 0.64, 0.751, numbers.percent) == "70\u00a0% (64 to 75.1\u00a0%)"
-    assert numbers.format_ends(0.5, 0.99999, numbers.percent) == "50 to over 99.9\u00a0%"
-    assert numbers.format_ends(0.5, 0.25, numbers.number) == "0.5 to 0.25"
-
-
-def test_nulls_are_of_the_first_sequences_or_of_all() -> None:
-    assert chance_findings.name_drawn_sequences({"sequences": 4}, 8) == "the first 4 sequences"
-    assert chance_findings.name_drawn_sequences({"sequences": 8}, 8) == "all 8 sequences"
-    assert chance_findings.name_drawn_sequences({"sequences": 1}, 1) == "the only sequence"
-
-
-def test_runs_are_written_from_end_to_end() -> None:
-    shown = [1, 2, 3, 5, 8, 13, 21]
-    assert numbers.format_spans([5, 3, 2, 21], shown) == "2 to 5, 21"
-    assert numbers.format_spans([], shown) == ""
-    assert numbers.format_spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
 
 
 ROUNDING = 1e-6
@@ -185,25 +158,6 @@ def test_rounding_puts_no_mean_outside_its_bounds() -> None:
     assert "below the scale-free lower bound at N = 2." in separation_findings.describe_envelope(beyond, "recall")
 
 
-def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
-    rows = [*bounds(1, 1.0, None, None, 1.0), *bounds(2, 0.8, 0.1, 0.9, 0.0)]
-    assert "is 0 at every N above 1" in separation_findings.describe_envelope(
-        separation_findings.join_bounds(rows, "recall"), "recall"
-    )
-    only = bounds(1, 1.0, None, None, 1.0)
-    assert (
-        separation_findings.describe_envelope(separation_findings.join_bounds(only, "recall"), "recall")
-        == "No N has printed bounds to compare it with."
-    )
-
-
-def test_elbows_count_those_without_one() -> None:
-    heads = [elbow("ok", elbow_n=n) for n in (3, 4, 9)] + [elbow("no_bend"), elbow("no_decline")]
-    text = separation_findings.describe_elbows(heads)
-    assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4. 2 heads have none.")
-    assert "the only N" not in text
-
-
 def elbow(status: str | None, **found: float | None) -> Row:
     """A row of ``elbow_by_head`` or ``elbows_model``, without an elbow unless one is given."""
     row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "harmonic_mean": None}
@@ -224,14 +178,6 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
         assert f"in 1 head {told}" in text
     for status, told in (("trivial", trivial), ("no_decline", falling), ("no_bend", straight)):
         assert separation_findings.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
-
-
-def test_the_elbow_of_the_model_is_told_with_its_height() -> None:
-    found = elbow("ok", elbow_n=7, harmonic_mean=0.321, lowest_n=9, lowest_harmonic_mean=0.25)
-    assert separation_findings.describe_model_elbow(found) == (
-        "The harmonic mean of Precision and Recall bends at N = 7, where it is 0.321, and is lowest at "
-        "N = 9, with 0.25."
-    )
 
 
 def test_learned_sinks_are_told_where_there_are_some() -> None:
@@ -372,17 +318,6 @@ def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
 def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
     text = bounds_findings.describe_coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
     assert told in text
-
-
-@pytest.mark.parametrize(("narrowest", "told"), [(5, "5."), (50, "50, the largest tried.")])
-def test_the_tightest_kappa_is_told(narrowest: float, told: str) -> None:
-    rows = [covered(kappa, best=kappa == 5, recall_width=0.5 + (kappa != narrowest)) for kappa in (0.5, 5, 50)]
-    assert bounds_findings.describe_width(rows).endswith(f"The bounds are tightest at κ = {told}")
-
-
-def test_a_single_kappa_is_at_no_end() -> None:
-    assert "tried" not in bounds_findings.describe_coverage([covered(0.5, best=True)])
-    assert "tightest" not in bounds_findings.describe_width([covered(0.5, best=True)])
 
 
 def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
@@ -554,37 +489,6 @@ EFFECT = {
 }  # fmt: skip
 
 
-def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> None:
-    rows = [EFFECT | {"parameter": name} for name in ("eta", "omega", "T_1", "T_2")]
-    assert [row[0] for row in bounds_tables.tabulate_effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
-    eta, omega, t_1, t_2 = bounds_tables.tabulate_effects(rows, oscillates=False).rows
-    assert eta[0] == "η (growth)"
-    assert set(omega[2:]) == set(t_1[2:]) == {"–", "mixed"}
-    assert {len(eta), len(omega), len(t_2)} == {10}
-    assert t_2[7] == "↑"
-
-
-def test_values_that_are_written_alike_show_their_change() -> None:
-    ends = {"precision_lower_low": 0.0019612, "precision_lower_high": 0.0019614}
-    (row,) = bounds_tables.tabulate_effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
-    assert row[4] == "0.00196 (+2\u00a0·\u00a010⁻⁷)"
-    assert row[5] == "0\u00a0→\u00a00"
-
-
-def test_bounds_that_hardly_move_are_told() -> None:
-    still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
-    moving = EFFECT | {"parameter": "L", "agrees": True}
-    assert "move by less than 1 % with d." in bounds_findings.describe_effects([still, moving])
-    assert "less than 1 %" not in bounds_findings.describe_effects([moving])
-
-
-def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
-    rows = [EFFECT | {"parameter": "d", "agrees": True}, EFFECT | {"parameter": "beta", "untested": "ρ_out is noise"}]
-    text = bounds_findings.describe_effects(rows)
-    assert text.startswith("1 of 1 parameter with an arrow move")
-    assert "Not tested: β, because ρ_out is noise." in text
-
-
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
     rows = [row | {"low": 1.1 - half, "high": 1.1 + half} for half in (1e-9, 0.12, 0.08)]
@@ -593,29 +497,12 @@ def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     )
 
 
-def test_the_sink_alone_gives_a_floor() -> None:
-    fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_low": None, "beta_floor": None, "mae_floor": 0.01}
-    text = values_findings.describe_model_similarity(
-        fit | {"rho_0": 0.2, "rho_0_low": 0.1, "rho_0_high": 0.3, "rho_0_sd": 0.1}
-    )
-    assert "with a floor of 0.05, which is reached at once" in text
-    assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
-    assert "a floor of about ρ₀² = 0.04" in text
-
-
 def test_the_later_norm_is_the_mean_over_positions() -> None:
     """Of runs of positions of different lengths; the median of their means is no number of the model."""
     runs = ((0, 0, 1.0), (1, 1, 9.0), (2, 4, 5.0), (5, 9, 6.0))
     rows = [{"first_position": first, "last_position": last, "mean": mean} for first, last, mean in runs]
     said = "The mean norm is 1 at position 0 and 6 over the later positions."
     assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
-
-
-def test_one_head_has_neither_a_range_nor_a_spread() -> None:
-    """They were “0.133 to 0.133”, and “heads differ most at N = 1: the middle 80 % lie between 1 and 1”."""
-    assert "error of the exponential is 0.25 in 1 KV head" in values_findings.describe_similarity_errors(
-        [{"mae": 0.25, "preferred": "exponential", "status": "ok"}]
-    )
 
 
 def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
@@ -638,15 +525,6 @@ def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
 )
 def test_a_title_names_no_folder_of_this_machine(model: str, name: str, title: str) -> None:
     assert settings_findings.name_model({"model": model, "model_name": name}) == title
-
-
-def test_heads_that_share_an_extreme_are_counted() -> None:
-    rows = [
-        {"layer": 0, "head": head, "recall": recall} for head, recall in enumerate((0.5, 1.0, 0.75, 1.0, 1.0, None))
-    ]
-    assert separation_findings.describe_extremes(rows, "recall") == (
-        "Recall is 0.5 (layer 0, head 0) to 1 (layer 0, head 1, and 2 other heads); the median is 1."
-    )
 
 
 def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:

@@ -50,26 +50,6 @@ def test_why_there_is_no_correlation(heads: int, told: str) -> None:
     assert told in sink_findings.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
 
 
-def test_the_correlations_of_several_studies_stand_side_by_side() -> None:
-    rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
-    none = [effect(2, None) | {"study": "c"}]
-    assert sink_findings.describe_sink_effects([*rows, *none]) == (
-        "Correlation over all heads: a 0.6 (0.5 to 0.7) at N = 3; b −0.2 (−0.3 to −0.1) at N = 7."
-    )
-
-
-def test_heads_without_a_sink_are_no_points() -> None:
-    heads = [
-        {"layer": 0, "head": head, "rho_0": rho_0, "recall": recall}
-        for head, (rho_0, recall) in enumerate(((0.1, 0.5), (-0.2, 0.7), (None, 0.1), (0.9, None)))
-    ]
-    assert len(sink_findings.select_sink_points(heads)) == 2
-    assert sink_findings.describe_sink_heads(heads, 3) == (
-        "At N = 3, ρ₀ of 2 heads is −0.2 (layer 0, head 1) to 0.1 (layer 0, head 0), and Recall 0.5 (layer 0, head 0) "
-        "to 0.7 (layer 0, head 1)."
-    )
-
-
 def head(label: str, layer: int = 0, **changed: object) -> Row:
     """A row of ``taxonomy_of_heads``."""
     row = {
@@ -96,28 +76,6 @@ def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
     assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
     single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
     assert "2 heads meet no rule. In 2 of them one key that is neither the sink nor the last token" in single
-
-
-def test_depths_are_those_of_each_kind() -> None:
-    heads = [head("Retriever", 0), head("Reset", 1), head("Mixer", 2), head("Mixer", 3), head("Other", 4)]
-    assert taxonomy_findings.describe_depths(heads) == "Mean layer: Retriever 0, Mixer 2.5, Reset 1."
-    assert taxonomy_findings.describe_depths(heads[1:]) == "Mean layer: Mixer 2.5, Reset 1."
-    assert taxonomy_findings.describe_depths(heads[2:3]) == "With one layer there is no depth to compare."
-    assert (
-        taxonomy_findings.describe_depths([head("Other", 0), head("Other", 1)])
-        == "No head is of a kind, so there is no order to compare."
-    )
-
-
-def test_the_plane_tells_each_kind_and_who_is_missing() -> None:
-    heads = [head("Retriever", cos_last_level=0.9, cos_last_change=-0.2), head("Mixer"), head("Mixer")]
-    text = taxonomy_findings.describe_planes([*heads, head("Reset", cos_last_level=None, cos_last_change=None)])
-    assert text == (
-        "cos(s, v_L) lies on average at 0.9, falling by 0.2, in 1 Retriever; at 0.5, rising by 0.1, in 2 Mixers. "
-        "1 head without such a cosine is not drawn."
-    )
-    assert "not drawn" not in taxonomy_findings.describe_planes(heads)
-    assert "not changing" in taxonomy_findings.describe_planes([head("Reset", cos_last_change=0.0)])
 
 
 def threshold(name: str, below: int, above: int, *others: float) -> Row:
@@ -176,14 +134,6 @@ def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
     assert "Precision" not in recall
 
 
-def test_one_kind_or_one_n_is_compared_with_nothing() -> None:
-    alone = [row for row in CURVES if row["label"] == "Reset"]
-    assert "Retriever" not in taxonomy_findings.describe_kind_curves(alone, "recall")
-    first = [row for row in CURVES if row["n"] == 1]
-    assert find_halfway(first) == 1
-    assert "falls" not in taxonomy_findings.describe_kind_curves(first, "recall")
-
-
 def point(query: int, n: int, mean: float, half: float | None = 0.01) -> Row:
     row = {"query": query, "n_keys": query + 1, "metric": "recall", "n": n, "heads": 4, "mean": mean}
     return row | {"low": None if half is None else mean - half, "high": None if half is None else mean + half}
@@ -228,19 +178,6 @@ def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
         "Precision changes by −0.201 (layer 0, head 0) to −0.101 (layer 0, head 1). "
         "The 95 % interval lies above 0 in 0 of 2 heads and below in 2."
     )
-
-
-def test_elbows_move_with_the_context_or_do_not() -> None:
-    rows = [
-        {"query": query, "model_elbow_n": model, "median_elbow_n": median}
-        for query, model, median in ((63, 5, 3.5), (7, 3, 3.5), (127, None, None))
-    ]
-    assert contexts_findings.describe_elbows(rows) == (
-        "The elbow of the model’s mean curves moves from N = 3 to N = 5 between 8 and 64 tokens. "
-        "The median elbow of heads stays at N = 3.5 between 8 and 64 tokens."
-    )
-    assert "exists only at 64 tokens, at N = 5." in contexts_findings.describe_elbows(rows[:1])
-    assert contexts_findings.describe_elbows(rows[2:]).count("exists at no context size") == 2
 
 
 def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
@@ -290,12 +227,3 @@ def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -
         "that see it."
     )
     assert "over the 31 to 511 of 1,023" in pattern_findings.describe_hidden_sinks(hidden | {"fewest": 31})
-
-
-def test_the_table_of_patterns_has_a_row_for_each_label_and_a_dash_for_what_is_not_known() -> None:
-    listing = pattern_findings.tabulate_patterns(CONTRASTS)
-    assert listing.headings == ("Label", "Heads: strongest (layer.head)", "Retriever", "Mixer", "Reset", "Other")
-    assert listing.rows == (
-        ("sink", "3: 1.0, 0.1", "\u2013", "\u2013", "0.5 (0.4 to 0.6)", "\u2013"),
-        ("previous", "3: 1.0, 0.1", "\u2013", "\u2013", "\u2013", "\u2013"),
-    )

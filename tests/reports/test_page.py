@@ -19,8 +19,6 @@ from reports.findings.claims import format_decisive
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
 from reports.recovery import figures as recovery
-from reports.rendering import iterate_figures
-from reports.sections import sections
 from reports.separation import figures as separation
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
@@ -285,10 +283,6 @@ def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
     assert len(links) == len(set(links))
 
 
-def test_a_report_links_back_to_the_index(page: Page) -> None:
-    assert [attributes["href"] for attributes, _ in page.find("a")].count(INDEX) == 2
-
-
 def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     rows = small.sql(
         "SELECT layer, head, count(*), avg(recall) FROM selection WHERE n = 4 GROUP BY ALL ORDER BY ALL"
@@ -414,11 +408,6 @@ def test_a_study_that_is_not_there(small: duckdb.DuckDBPyConnection, tmp_path: P
     with pytest.raises(UserError, match=r"'absent'.*attention-geometry run absent"):
         write_report(small, "absent", tmp_path / "absent.html", map_n=4)
     assert not list(tmp_path.iterdir())
-
-
-def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="map_n must be at least 1"):
-        write_report(small, SMALL.study, tmp_path / "small.html", map_n=0)
 
 
 @pytest.mark.slow
@@ -583,26 +572,6 @@ def test_the_commands_survive_a_hostile_name(hostile: ReportSummary) -> None:
     with warehouse(hostile_study()) as connection:
         for _, command in Page(hostile.path).find("pre", **{"class": "command"}):
             assert query(connection, shlex.split(command)[2]).read_all().num_rows >= 0
-
-
-@pytest.mark.slow
-def test_a_long_table_tells_once_what_all_its_rows_have(
-    small: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = find_source(small, SMALL.study, map_n=4)
-    figure = next(figure for figure in iterate_figures(sections(source)) if figure.key == "loss-by-head")
-    told = {name: set(figure.table[name].to_pylist()) - {None} for name in figure.table.column_names}
-    same = [name for name, values in told.items() if len(values) == 1]  # a column of nothing is left out
-    assert same
-    cells = []
-    for longest in (figure.table.num_rows, figure.table.num_rows - 1):
-        monkeypatch.setattr("reports.rendering.LONG", longest)
-        write_report(small, SMALL.study, tmp_path / "page.html", map_n=4)
-        page = Page(tmp_path / "page.html")
-        cells.append(page.cells("loss-by-head"))
-        told = "kind zero, sequences 4, plain_loss 2." in page.text("figure", id="loss-by-head")
-        assert told == (longest < figure.table.num_rows)
-    assert len(cells[0]) - len(cells[1]) == figure.table.num_rows * len(same)
 
 
 @pytest.mark.slow
