@@ -1,49 +1,50 @@
-"""What every query of a head selects, on a grid of N, from the cosines that the heads of a KV group share.
+"""What every query of a head selects, on a grid of N, from one matrix product for a block of its queries.
 
 Holds ``measure_queries``, which measures consecutive queries of the heads of one layer: the counts of each on its grid,
-``half_octave_grid`` of its keys, and what ``geometry.quantities.QueryMeasures`` declares. The scan is that of
-``geometry.selection.scan`` with its error bound, but E is computed at N of the grid only; rows that the bound does not
-decide are settled in float64. All queries of a head take n³/3 multiply-adds. What does not belong here: every N of a
-query (``geometry.selection.profile``).
+``half_octave_grid`` of its keys, and what ``geometry.quantities.QueryMeasures`` declares. What does not belong here:
+every N of a query (``geometry.selection.profile``).
 
-Letters: H heads, R queries, K keys up to the last of them, n keys that a query sees, G numbers of a grid.
+Letters as in ``geometry.selection.scan``, and: H heads, R queries, K keys up to the last of them, n keys that a query
+sees, G numbers of a grid, T of all grids of a block; t_l = 2⟨s_N, u_l⟩, so that E_l = a_l (a_l − t_l).
+
+Exact counts. s_N is summed in float64 and rounded once, and t is a product in float32: G d n multiply-adds for a query,
+where sums over the selected keys would take n²/2. With the roundings of s_N, u, a, d terms in any order, E_l and each
+sum that is compared, the error of E_l is below a_l (slope · ‖s_N‖ + rounding · size + BEND · max a + TRIFLE), where
+slope is ``error_slope`` of d terms in float32, rounding that of n terms in float64, and size = Σ a_k over the selected
+keys. Where the bound leaves a key undecided, the query is *settled* for this N in float64, as in the scan.
 """
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from geometry.accelerate import compile_kernel, compile_row_kernel, widen_vectors
+from geometry.accelerate import (
+    compile_kernel,
+    compile_row_kernel,
+    compile_row_sum_kernel,
+    larger,
+    smaller,
+    widen_vectors,
+)
 from geometry.arrays import F32, F64, I32, I64
 from geometry.grids import classify_contexts, compute_log_weights, half_octave_grid, list_half_octaves
 from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
-from geometry.selection.host import add_key, count_zeros
+from geometry.selection.host import add_key
+from geometry.selection.keys import error_slope, inner
 from geometry.selection.scan import (
     BEND,
-    FARTHEST,
     FLOOR,
     HIDDEN,
     LIFT,
-    NEAREST,
-    PRODUCT_ROWS,
     SLOPE,
     TRIFLE,
     Head,
     Keys,
-    Rows,
     Space,
-    Strip,
-    choose_width,
-    count_about,
-    find_largest,
-    is_certain,
-    iterate_strips,
-    note_extremes,
+    normalise,
     prepare_keys,
-    read_counts,
     settle,
 )
 from geometry.threads import one_blas_thread
@@ -54,14 +55,17 @@ BY_WEIGHT = ("effective_keys", "n_90", "sink_weight", "self_weight", "previous_w
 LENGTHS = ("output_norm", "error_renormalised_16")
 """Measures of the head's output."""
 
-ENERGY_BYTES = 2**22
-"""Most memory of E of the queries that are scanned together, unless one takes more."""
+PRODUCT_BYTES = 2**22
+"""Most memory of t of the queries that are read together, unless one takes more."""
 
-STEP = 8
-"""Keys whose terms are added in float32 before their sum is added to 2c in float64, at most ``scan.TILE``."""
+LANES = 32
+"""Keys are read so many at once; those that a query does not see, and zeros after the last, count as none."""
 
 UNSEEN = np.int64(2**63 - 1)
 """Sorts keys that a query does not see after all others."""
+
+UNDECIDED = np.int32(-2)
+"""Stands for a count that float32 does not decide."""
 
 
 class Grids(NamedTuple):
@@ -97,9 +101,20 @@ class Block(NamedTuple):
     order: I64
     """Keys by falling weight, those that are seen first, (R, K)."""
     sizes: I64
-    """The grid of each query, (R, G)."""
-    energies: F32
-    """E of every key at N of the grid, (R, G, K)."""
+    """The grid of each query, (R, G), 0 beyond its end."""
+
+
+class Room(NamedTuple):
+    """Memory for a block of queries of any head."""
+
+    sums: F32
+    """2 s_N, lifted, (T, d)."""
+    along: F32
+    """t, (T · K,), of fewer keys if the block sees fewer."""
+    reach: F32
+    """The bracket in the error of E, as far as s_N matters, (T,)."""
+    vectors: F32
+    """Of each key a, ``least``, and what hides all but those left out, and all but the selected ones, (4, K)."""
 
 
 @one_blas_thread
@@ -136,13 +151,15 @@ def measure_queries(
     counts = np.full((2, heads, rows, grids.sizes.shape[1]), -1, np.int32)
     columns = {name: np.empty((heads, rows)) for name in list_declared(QueryMeasures)}
     columns["n_keys"][:] = n
+    room = make_room(rows, grids.sizes.shape[1], *values.shape[1:])
     for kv_head, states in enumerate(values):
-        keys = prepare_keys(states)
+        keys = prepare_keys(states, multiply=False)
+        directions = np.zeros((room.vectors.shape[1], states.shape[1]), np.float32)
+        directions[:n_keys] = normalise(keys.states, keys.norm)
         for head in range(kv_head * group, (kv_head + 1) * group):
-            order = sort_rows(weights[head], first_keys)
-            if largest is not None:
-                list_largest(weights[head], order, largest[head])
-            measured = measure_head(weights[head], order, keys, first_keys, grids.sizes[n], counts[:, head])
+            kept = None if largest is None else largest[head]
+            given = weights[head], first_keys, grids.sizes[n]
+            measured = measure_head(*given, keys, directions, room, counts[:, head], kept)
             measured |= average_counts(counts[0, head], counts[1, head], n, grids)
             for name, column in measured.items():
                 columns[name][head] = column
@@ -159,10 +176,27 @@ def list_largest(weights: F32, order: I64, largest: F32) -> None:
     largest[:, 1, kept] = np.where(is_seen, taken, np.nan)
 
 
-def measure_head(weights: F32, order: I64, keys: Keys, first_keys: I64, sizes: I64, counts: I32) -> dict[str, F64]:
-    """Fill the counts of one head, K_in and K_out, (2, R, G), and return its measures that do not depend on them."""
-    for first, block in iterate_blocks(weights, order, first_keys, sizes):
-        scan_block(block, keys, counts[:, first : first + len(block.weights)])
+def make_room(rows: int, grid: int, n_keys: int, head_dim: int) -> Room:
+    """Memory for as many queries as ``PRODUCT_BYTES`` allow, and at least one."""
+    width = -(-n_keys // LANES) * LANES
+    most = grid * max(1, min(rows, PRODUCT_BYTES // (4 * grid * width)))
+    shapes = (most, head_dim), most * width, most, (4, width)
+    return Room(*(np.empty(shape, np.float32) for shape in shapes))
+
+
+def measure_head(
+    weights: F32, first_keys: I64, sizes: I64, keys: Keys, directions: F32, room: Room, counts: I32,
+    largest: F32 | None,
+) -> dict[str, F64]:  # fmt: skip
+    """Fill the counts of the queries of one head, (2, R, G), and its ``largest``, and return its other measures."""
+    order, (rows, grid) = sort_rows(weights, first_keys), sizes.shape
+    if largest is not None:
+        list_largest(weights, order, largest)
+    for first in range(0, rows, len(room.reach) // grid):
+        part = slice(first, first + len(room.reach) // grid)
+        start = weights.shape[1] - rows + first
+        block = Block(start, first_keys[part], weights[part], order[part], sizes[part])
+        count_block(block, keys, directions, room, counts[:, part])
     return describe_rows(weights, order, first_keys, keys.states)
 
 
@@ -232,24 +266,13 @@ def average_counts(k_in: I32, k_out: I32, n: I64, grids: Grids) -> dict[str, F64
 def estimate_block_bytes(rows: int, n_keys: int, head_dim: int) -> int:
     """Upper bound of the memory of ``measure_queries`` without arguments and results, in bytes, for all heads.
 
-    A strip of the cosines, ``STRIP_BYTES`` at most, and what multiplies to it; the order of the keys for every query of
-    one head; E, ``ENERGY_BYTES`` at most or of one query; and some numbers for every query and for every key.
+    The order of the keys for every query of one head; what ``Room`` holds for one query or for ``PRODUCT_BYTES``; and
+    some numbers for every query and for every key.
     """
-    width, grid = choose_width(n_keys), 2 * n_keys.bit_length() + 2
-    of_strip = width * (4 * n_keys + 12 * PRODUCT_ROWS + 8 * head_dim + 100) + 16 * PRODUCT_ROWS * head_dim
+    width, grid = n_keys + LANES, 2 * n_keys.bit_length() + 2
+    of_room = (4 * grid * width + PRODUCT_BYTES) * (width + head_dim + 1) // width + 16 * width
     of_rows = rows * (8 * n_keys + 120 * grid + 48 * head_dim + 200)
-    return of_strip + of_rows + 2 * ENERGY_BYTES + n_keys * (8 * head_dim + 24 * grid + 200) + 2**18
-
-
-def iterate_blocks(weights: F32, order: I64, first_keys: I64, sizes: I64) -> Iterator[tuple[int, Block]]:
-    """Iterate over as many queries of a head at a time as ``ENERGY_BYTES`` allow, and the first of them."""
-    rows, n_keys = weights.shape
-    together = max(1, min(rows, ENERGY_BYTES // (4 * sizes.shape[1] * n_keys)))
-    energies = np.empty((together, sizes.shape[1], n_keys), np.float32)
-    for first in range(0, rows, together):
-        part = slice(first, min(first + together, rows))
-        start = n_keys - rows + first
-        yield first, Block(start, first_keys[part], weights[part], order[part], sizes[part], energies)
+    return of_room + of_rows + n_keys * (28 * head_dim + 24 * grid + 200) + 2**18
 
 
 def sort_rows(weights: F32, first_keys: I64) -> I64:
@@ -271,157 +294,158 @@ def write_bits(bits: I32, first_keys: I64, order: I64) -> None:
             order[row, key] = key - (np.int64(bits[row, key]) << 32) if seen else UNSEEN
 
 
-def scan_block(block: Block, keys: Keys, counts: I32) -> None:
-    """Fill the counts of the queries of a block, K_in and K_out, (2, R, G)."""
-    n_keys, rows = block.weights.shape[1], len(block.weights)
-    factor = 2.0 ** (LIFT - int(np.frexp(keys.norm.max())[1]))
-    heads = Heads(np.empty((rows, n_keys)), np.empty((rows, n_keys), np.float32), factor)
-    arrange_block(block, keys.norm, heads)
-    for strip in iterate_strips(keys):
-        sweep_block(block, strip, heads, np.empty(n_keys))
-    read_block(block, keys, heads, counts)
-
-
-class Heads(NamedTuple):
-    """Lifted norms of the queries of a block, as in ``Head``; 0 for keys that a query does not see."""
-
-    a: F64
-    """(R, K)."""
-    least: F32
-    """(R, K)."""
-    factor: float
+def count_block(block: Block, keys: Keys, directions: F32, room: Room, counts: I32) -> None:
+    """Fill the counts of the queries of a block, K_in and K_out, (2, R, G); directions: u, then zeros, (K, d)."""
+    begin = int(block.first_keys.min()) // LANES * LANES
+    width = -(-(block.start + len(block.weights) - begin) // LANES) * LANES
+    factor, total = 2.0 ** (LIFT - int(np.frexp(keys.norm.max())[1])), np.count_nonzero(block.sizes)
+    along = room.along[: total * width].reshape(total, width)
+    sum_block(block, keys, factor, room)
+    np.matmul(room.sums[:total], directions[begin : begin + width].T, out=along)
+    read_block(block, factor * keys.norm, begin, along, room, counts)
+    settle_block(block, keys, counts)
 
 
 @compile_kernel
-def arrange_block(block: Block, norm: F64, heads: Heads) -> None:
-    """Fill the norms; norm: ‖v‖ of the keys, (K,)."""
+def sum_block(block: Block, keys: Keys, factor: float, room: Room) -> None:
+    """Fill the sums and the reach of every N of every query."""
+    at, s = 0, np.empty(keys.states.shape[1])
     for row in range(block.weights.shape[0]):
-        for key in range(norm.size):
-            seen = block.first_keys[row] <= key <= block.start + row
-            a = heads.factor * np.float64(block.weights[row, key]) * norm[key] if seen else 0.0
-            heads.a[row, key], heads.least[row, key] = a, np.float32(max(a, FLOOR) if a > 0.0 else 0.0)
-
-
-@compile_kernel
-def sweep_block(block: Block, strip: Strip, heads: Heads, c: F64) -> None:
-    """Write E of the keys of a strip for all queries; c: memory for a number for each key, (K,)."""
-    keys, weights = np.empty(STEP, np.int64), np.empty(STEP, np.float32)
-    for row in range(block.weights.shape[0]):
-        first, end = max(strip.start, block.first_keys[row]), min(strip.stop, block.start + row + 1)
-        if first < end and block.sizes[row, 0] > 0:
-            column = strip.column + first - strip.start
-            sweep_row(
-                block.sizes[row], block.order[row], heads.a[row], strip.cosines, column, first,
-                c[: end - first], keys, weights, block.energies[row],
-            )  # fmt: skip
+        at = sum_row(block.sizes[row], block.order[row], block.weights[row], keys, factor, s, room, at)
 
 
 @compile_row_kernel
-def sweep_row(
-    grid: I64, order: I64, a: F64, cosines: F32, column: int, first: int, c: F64, keys: I64, weights: F32, energies: F32
-) -> None:
-    """Write E of consecutive keys of one query; c: 2c of these keys, (w,); keys, weights: (STEP,); energies: (G, K).
-
-    first, column: the first of these keys, and the column of its cosines.
-    """
-    part, columns, place = slice(first, first + c.size), slice(column, column + c.size), 0
-    c[:] = 0.0
-    for at in range(grid.size):
-        while place < grid[at]:
-            for b in range(STEP):
-                keys[b] = order[min(place + b, grid[at] - 1)]
-                weights[b] = np.float32(2.0 * a[keys[b]] if place + b < grid[at] else 0.0)
-            place = min(place + STEP, grid[at])
-            add_terms(
-                cosines[keys[0], columns], cosines[keys[1], columns], cosines[keys[2], columns],
-                cosines[keys[3], columns], cosines[keys[4], columns], cosines[keys[5], columns],
-                cosines[keys[6], columns], cosines[keys[7], columns], weights, c,
-            )  # fmt: skip
-        if grid[at] > 0:
-            place_energies(a[part], c, energies[at, part])
-
-
-@compile_row_kernel
-def add_terms(
-    g0: F32, g1: F32, g2: F32, g3: F32, g4: F32, g5: F32, g6: F32, g7: F32, weights: F32, c: F64
-) -> None:  # fmt: skip
-    """Add to 2c what ``STEP`` keys add, one after another in float32."""
-    widen_vectors()
-    w0, w1, w2, w3 = weights[0], weights[1], weights[2], weights[3]
-    w4, w5, w6, w7 = weights[4], weights[5], weights[6], weights[7]
-    for i in range(np.uint64(c.size)):
-        first = ((w0 * g0[i] + w1 * g1[i]) + w2 * g2[i]) + w3 * g3[i]
-        c[i] += np.float64((((first + w4 * g4[i]) + w5 * g5[i]) + w6 * g6[i]) + w7 * g7[i])
-
-
-@compile_row_kernel
-def place_energies(a: F64, c: F64, e: F32) -> None:
-    """E = a (a − 2c) of every key of a tile."""
-    widen_vectors()
-    for i in range(np.uint64(e.size)):
-        e[i] = np.float32(a[i]) * np.float32(a[i] - c[i])
-
-
-@compile_kernel
-def read_block(block: Block, keys: Keys, heads: Heads, counts: I32) -> None:
-    """Read the counts of all queries from E."""
-    n_keys, s = keys.norm.size, np.empty(keys.states.shape[1])
-    order, rank, alpha = np.empty(n_keys, np.int64), np.empty(n_keys, np.int64), np.empty(n_keys)
-    left = np.empty((2, n_keys), np.float32)
-    space = Space(np.empty(n_keys), np.empty(n_keys), left[0], left[1])
-    rows = make_row(block.sizes.shape[1])
-    for row in range(block.weights.shape[0]):
-        first, end = block.first_keys[row], block.start + row + 1
-        n = end - first
-        for place in range(n):
-            key = block.order[row, place] - first
-            order[place], rank[key] = key, place
-            alpha[key] = np.float64(block.weights[row, first + key])
-        head = Head(
-            alpha[:n], order[:n], rank[:n], heads.a[row, first:end], heads.least[row, first:end],
-            n, heads.factor, SLOPE, BEND, TRIFLE,
-        )  # fmt: skip
-        seen = Keys(keys.states[first:end], keys.exponent, keys.norm[first:end], keys.cosines, first)
-        read_row(block.sizes[row], block.energies[row], head, seen, rows, space, s, counts[:, row])
-
-
-@compile_kernel
-def make_row(grid: int) -> Rows:
-    """Memory for what is found of one query."""
-    value, key = np.empty((3, grid), np.float32), np.empty((3, grid), np.int32)
-    none, whole = np.empty((0, grid)), np.empty((0, grid), np.int32)
-    sure, near = np.empty((3, grid), np.int32), np.empty((3, grid), np.int32)
-    return Rows(value, key, sure, near, value[0], value[0], none, none, whole, whole)
-
-
-@compile_row_kernel
-def read_row(grid: I64, energies: F32, head: Head, keys: Keys, rows: Rows, space: Space, s: F64, counts: I32) -> None:
-    """The counts of one query, (2, G), from E, (G, K)."""
-    part = slice(keys.first, keys.first + head.a.size)
-    zeros, selected_zeros, place, size, largest = count_zeros(head.a), 0, 0, 0.0, find_largest(head.a)
-    left, selected = space.left[: head.a.size], space.g[: head.a.size]
-    left[:], selected[:] = np.float32(HIDDEN), np.float32(0.0)
-    rows.value[NEAREST], rows.value[FARTHEST] = np.float32(np.inf), np.float32(-np.inf)
-    rows.sure[:], rows.near[:] = 0, 0
-    for at in range(grid.size):
-        if grid[at] == 0:
+def sum_row(grid: I64, order: I64, weights: F32, keys: Keys, factor: float, s: F64, room: Room, at: int) -> int:
+    """Fill those of one query from a place on, and return the place after them; s: memory of a sum, (d,)."""
+    place, slope = 0, error_slope(s.size, 2.0**-24)
+    s[:] = 0.0
+    for split in grid:
+        if split == 0:
             break
-        for key in head.order[place : grid[at]]:
-            size += head.a[key]
-            selected_zeros += int(head.a[key] == 0.0)
-            left[key], selected[key] = np.float32(0.0), np.float32(HIDDEN)
-        place = grid[at]
-        note_extremes(at, energies[at, part], left, selected, 0, rows)
-        reach = np.float32(head.slope * size + head.bend * largest + head.trifle)
-        count_about(at, NEAREST, FARTHEST, energies[at, part], head.least, reach, head.least, rows)
-        if is_certain(at, zeros, head, rows, False):
-            found = read_counts(at, place, zeros, selected_zeros, head, rows, False)
-        else:
-            s[:] = 0.0
-            for key in head.order[:place]:
-                add_key(head.alpha[key], keys.states[key], s)
-            found = settle(place, s, head, keys, space)
-        counts[0, at], counts[1, at] = found[0], found[1]
+        for key in order[place:split]:
+            add_key(factor * np.float64(weights[key]), keys.states[key], s)
+        place = split
+        for k in range(np.uint64(s.size)):
+            room.sums[at, k] = 2.0 * s[k]
+        room.reach[at] = slope * np.sqrt(inner(s, s))
+        at += 1
+    return at
+
+
+@compile_kernel
+def read_block(block: Block, norm: F64, begin: int, along: F32, room: Room, counts: I32) -> None:
+    """Read the counts of all queries from t of the keys from ``begin`` on; norm: ‖v‖, lifted, (K,)."""
+    at = 0
+    for row in range(block.weights.shape[0]):
+        seen = slice(block.first_keys[row], block.start + row + 1)
+        at = read_row(
+            block.sizes[row], block.order[row], block.weights[row, seen], norm[seen], seen.start - begin, begin,
+            along, room, at, counts[:, row],
+        )  # fmt: skip
+
+
+@compile_row_kernel
+def read_row(
+    grid: I64, order: I64, weights: F32, norm: F64, first: int, begin: int, along: F32, room: Room, at: int, counts: I32
+) -> int:
+    """Fill the counts of one query from t at a place and after it, (2, G), and return the place after them.
+
+    weights, norm: of the keys that it sees, (n,); first: the column of the first of them.
+    """
+    part, place = slice(first // LANES * LANES, -(-(first + weights.size) // LANES) * LANES), 0
+    a, least, left, selected = (
+        room.vectors[0, part], room.vectors[1, part], room.vectors[2, part], room.vectors[3, part],
+    )  # fmt: skip
+    a[:], least[:], left[:], selected[:] = 0.0, 0.0, HIDDEN, HIDDEN
+    start = first - part.start
+    stop = start + norm.size
+    size, largest = place_norms(weights, norm, a[start:stop], least[start:stop], left[start:stop])
+    rest = np.float32(error_slope(norm.size, 2.0**-53) * size + BEND * largest + TRIFLE)
+    for column in range(grid.size):
+        split = grid[column]
+        if split == 0:
+            break
+        for key in order[place:split]:
+            left[key - begin - part.start], selected[key - begin - part.start] = HIDDEN, 0.0
+        place, reach = split, room.reach[at] + rest
+        ends = place_energies(a, least, left, selected, reach, along[at, part])
+        k_in, k_out, undecided = count_within(along[at, part], least, left, selected, reach, ends)
+        counts[0, column], counts[1, column] = (k_in, k_out) if undecided == 0 else (UNDECIDED, UNDECIDED)
+        at += 1
+    return at
+
+
+@compile_row_sum_kernel
+def place_norms(weights: F32, norm: F64, a: F32, least: F32, left: F32) -> tuple[float, float]:
+    """Fill a and ``least``, as in ``Head``, of the keys that a query sees, all of them left out; Σ a and max a."""
+    total, largest = 0.0, 0.0
+    for i in range(np.uint64(a.size)):
+        size = np.float64(weights[i]) * norm[i]
+        a[i], least[i], left[i] = size, larger(size, FLOOR) if size > 0.0 else 0.0, 0.0
+        total, largest = total + size, larger(largest, size)
+    return total, largest
+
+
+@compile_row_kernel
+def place_energies(
+    a: F32, least: F32, left: F32, selected: F32, reach: np.float32, t: F32
+) -> tuple[np.float32, np.float32, np.float32, np.float32]:
+    """Write E in the place of t; between what numbers lie the least E left out, and the largest E selected."""
+    widen_vectors()
+    low = high = np.float32(2.0 * HIDDEN)
+    low_of_most = high_of_most = np.float32(-2.0 * HIDDEN)
+    for i in range(np.uint64(t.size)):
+        e, error = a[i] * (a[i] - t[i]), least[i] * reach
+        low, high = smaller(low, (e - error) + left[i]), smaller(high, (e + error) + left[i])
+        low_of_most = larger(low_of_most, (e - error) - selected[i])
+        high_of_most = larger(high_of_most, (e + error) - selected[i])
+        t[i] = e
+    return low, high, low_of_most, high_of_most
+
+
+@compile_row_kernel
+def count_within(
+    e: F32, least: F32, left: F32, selected: F32, reach: np.float32,
+    ends: tuple[np.float32, np.float32, np.float32, np.float32],
+) -> tuple[np.int32, np.int32, np.int32]:  # fmt: skip
+    """K_in and K_out as far as they are sure, and how many keys may or may not be among them."""
+    widen_vectors()
+    low, high, low_of_most, high_of_most = ends
+    k_in = k_out = most_in = most_out = np.int32(0)
+    for i in range(np.uint64(e.size)):
+        error = least[i] * reach
+        above, below = e[i] + error, e[i] - error
+        k_in = np.int32(k_in + np.int32(above + selected[i] <= low))
+        most_in = np.int32(most_in + np.int32(below + selected[i] <= high))
+        k_out = np.int32(k_out + np.int32(above + left[i] <= low_of_most))
+        most_out = np.int32(most_out + np.int32(below + left[i] <= high_of_most))
+    return k_in, k_out, np.int32((most_in - k_in) + (most_out - k_out))
+
+
+@compile_kernel
+def settle_block(block: Block, keys: Keys, counts: I32) -> None:
+    """Replace the counts that are not decided."""
+    for row in range(block.weights.shape[0]):
+        seen = slice(block.first_keys[row], block.start + row + 1)
+        for column, split in enumerate(block.sizes[row]):
+            if counts[0, row, column] == UNDECIDED:
+                order = block.order[row, : seen.stop - seen.start] - seen.start
+                states, norm = keys.states[seen], keys.norm[seen]
+                found = settle_query(split, order, block.weights[row, seen], Keys(states, 0, norm, keys.cosines, 0))
+                counts[0, row, column], counts[1, row, column] = found
+
+
+@compile_kernel
+def settle_query(split: int, order: I64, weights: F32, keys: Keys) -> tuple[int, int]:
+    """K_in and K_out of a query for N = split, in float64, from the keys that it sees, (n,)."""
+    n, s, single = order.size, np.zeros(keys.states.shape[1]), np.empty(0, np.float32)
+    rank, alpha, (energy, error) = np.empty(n, np.int64), weights.astype(np.float64), np.empty((2, n))
+    rank[order] = np.arange(n)
+    for key in order[:split]:
+        add_key(alpha[key], keys.states[key], s)
+    head = Head(alpha, order, rank, energy, single, n, 1.0, SLOPE, BEND, TRIFLE)
+    found = settle(split, s, head, keys, Space(energy, error, single, single))
+    return found[0], found[1]
 
 
 @compile_kernel

@@ -1,5 +1,7 @@
 """Every query of a head against the definitions, read one query at a time."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,9 @@ from geometry.grids import average_over_ln_n, half_octave_grid
 from geometry.quantities import QueryMeasures, list_declared
 from geometry.selection import every_query, scan
 from geometry.selection.every_query import Contexts, estimate_block_bytes, measure_queries
-from geometry.selection.scan import Keys
+from geometry.selection.keys import error_slope
 from tests.geometry import oracle
-from tests.geometry.draws import HEADS
+from tests.geometry.draws import HEADS, extreme_head
 from tests.memory import trace
 
 Layer = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -62,11 +64,10 @@ class TestCounts:
         weights, values, first = draw_layer("random", n=64, window=64)
         assert count_differences((weights * 0.3).astype(np.float32), values, first)[0] == 0
 
-    def test_do_not_depend_on_strips_and_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_do_not_depend_on_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         weights, values, first = draw_layer("twins", n=64, window=50)
         whole = measure_queries(weights.copy(), values, first)
-        monkeypatch.setattr(scan, "STRIP_BYTES", 4 * 64 * 24)
-        monkeypatch.setattr(every_query, "ENERGY_BYTES", 4 * 64 * 12 * 5)
+        monkeypatch.setattr(every_query, "PRODUCT_BYTES", 4 * 64 * 12 * 5)
         parts = measure_queries(weights.copy(), values, first)
         for name in list_declared(QueryMeasures):
             np.testing.assert_array_equal(getattr(parts[0], name), getattr(whole[0], name))
@@ -86,15 +87,45 @@ class TestCounts:
         monkeypatch.setattr(every_query, "sort_rows", sort_wrongly)
         assert (count_differences(*draw_layer(kind, n=64, window=64))[0] > 0) == (kind == "repeated")
 
-    def test_from_coarser_cosines_than_the_bound_assumes_would_not_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A control: cosines are rounded to 1/256."""
-
-        def prepare_coarsely(values: np.ndarray) -> Keys:
-            keys = scan.prepare_keys(values)
-            return keys._replace(cosines=np.round(256 * keys.cosines) / np.float32(256))
-
-        monkeypatch.setattr(every_query, "prepare_keys", prepare_coarsely)
+    def test_from_coarser_directions_than_the_bound_assumes_would_not_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A control: u is rounded to 1/256."""
+        monkeypatch.setattr(every_query, "normalise", lambda *given: np.round(256 * scan.normalise(*given)) / 256)
         assert count_differences(*draw_layer("assumed", n=64, window=64))[0] > 0
+
+
+def error_shares(weights: np.ndarray, values: np.ndarray, *, sums: float = 1.0, bend: float = 1.0) -> list[float]:
+    """|E − E in rational arithmetic| over its bound, for every key and N of a query; 9 where E of y = 0 is not 0.
+
+    sums, bend: factors of two parts of the bound; ``TRIFLE`` is left out where one is not 1.
+    """
+    n, grid, keys = len(weights), half_octave_grid(len(weights)), scan.prepare_keys(values)
+    factor = 2.0 ** (scan.LIFT - int(np.frexp(keys.norm.max())[1]))
+    order, first = every_query.sort_rows(weights[None], np.zeros(1, np.int64)), np.zeros(1, np.int64)
+    block = every_query.Block(n - 1, first, weights[None], order, grid[None])
+    room = every_query.make_room(1, len(grid), *values.shape)
+    every_query.sum_block(block, keys, factor, room)
+    a, least, left, selected = np.zeros((4, n), np.float32)
+    size, largest = every_query.place_norms(weights, factor * keys.norm, a, least, left)
+    along = room.sums @ scan.normalise(keys.states, keys.norm).astype(np.float32).T
+    y = [[Fraction(float(x)) * Fraction(float(v)) for v in state] for x, state in zip(weights, values, strict=True)]
+    shares = []
+    for split, e, reach in zip(grid, along, room.reach, strict=True):
+        every_query.place_energies(a, least, left, selected, np.float32(0), e)
+        whole = sums * reach + error_slope(n, 2.0**-53) * size + bend * scan.BEND * largest
+        bound = least.astype(float) * (whole + scan.TRIFLE * (sums == bend == 1))
+        centre = [sum(column) for column in zip(*(y[key] for key in order[0, :split]), strict=True)]
+        for value, given, most in zip(oracle.energies(centre, y), e, bound, strict=True):
+            error = abs(float(value * Fraction(factor) ** 2 - Fraction(float(given))))
+            shares.append(error / most if most > 0 else 9.0 * (error > 0))
+    return shares
+
+
+@pytest.mark.parametrize("wrong", [{}, {"sums": 0.0}, {"bend": 0.0}], ids=["whole", "without sums", "without bend"])
+def test_the_error_bound_holds_and_needs_its_parts(wrong: dict[str, float]) -> None:
+    """Against rational arithmetic, over the range of float32; it is not a hundred times too wide."""
+    rng = np.random.default_rng(5)
+    most = max(max(error_shares(*extreme_head(rng, np.float32), **wrong)) for _ in range(60))
+    assert most > 1 if wrong else 0.01 < most <= 1
 
 
 def measure_slowly(weights: np.ndarray, values: np.ndarray, first: int) -> dict[str, float]:
@@ -185,7 +216,7 @@ def test_a_query_whose_weights_are_all_0_has_no_spread() -> None:
 
 @pytest.mark.parametrize(("n", "rows", "d"), [(64, 63, 8), (700, 200, 64), (1200, 1199, 8), (3000, 40, 32)])
 def test_memory_is_that_of_the_bound(n: int, rows: int, d: int) -> None:
-    """Whatever the number of heads; of 3,000 keys the cosines come in strips."""
+    """Whatever the number of heads."""
     rng = np.random.default_rng(0)
     values, first = rng.standard_normal((1, n, d)).astype(np.float32), np.zeros(rows, np.int64)
     weights = np.tri(rows, n, n - rows, dtype=np.float32) / n
