@@ -222,32 +222,6 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
             assert pa.Table.from_batches(made.stream(table)) == pa.Table.from_batches(wanted.stream(table)), table
         for name, query in (("k_in", 1), ("recall_upper", 2), ("mean_cosine", None)):
             assert made.read(name, 3, query=query).tobytes() == wanted.read(name, 3, query=query).tobytes()
-        check_that_a_hiccup_loses_nothing(home, monkeypatch)
-
-
-def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object store that once does not answer keeps its metrics; those of other settings are rebuilt."""
-    from storage.files import objects
-
-    get = objects.obstore.get
-    failed: list[object] = []
-
-    def hiccup(*given: Any, **named: Any) -> Any:
-        if not failed:
-            failed.append(given)
-            msg = "503 Service Unavailable, status code: 503"
-            raise objects.obstore.exceptions.GenericError(msg)
-        return get(*given, **named)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(objects.obstore, "get", hiccup)
-        with pytest.raises(UserError, match=r"failed \(503\); what was written stays, run again to continue"):
-            making.measure(home, NAME, STUDY)
-    assert failed
-    assert making.measured(making.measure(home, NAME, STUDY)) == 0, "all is there"
-    raw = STUDY.model_copy(update={"analysis": STUDY.analysis.model_copy(update={"scale": "raw"})})
-    assert making.measured(making.measure(home, NAME, raw)) == LAYERS
-    assert len(home.metrics(NAME).list_folders()) == LAYERS, "those of other settings are gone"
 
 
 @pytest.mark.slow
@@ -383,25 +357,6 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
             list(
                 cluster.compute_each(client, deadly, [0], what="sequence", of=LocalPlace(tmp_path), others=str(others))
             )
-
-
-@pytest.mark.long
-def test_what_is_written_stays_when_the_scheduler_is_lost(
-    tmp_path: Path, threads: Home, dask: Cluster, when_in_hand: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose_scheduler() -> None:
-        monkeypatch.setattr(cluster, "PATIENCE", 1.0)
-        assert dask.scheduler is not None
-        kill(dask.scheduler)
-
-    home = with_tensors(Home(tmp_path))
-    when_in_hand(2, len(dask.workers), lose_scheduler)
-    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; results already written are kept, run again to"):
-        making.measure(home, NAME, on(dask.address))
-    dask.stop()
-    assert len(open_metrics(home).find_missing()) == LAYERS - 2
-    assert making.measured(making.measure(home, NAME, STUDY)) == LAYERS - 2
-    assert files(home.metrics(NAME)) == files(threads.metrics(NAME))
 
 
 def begun(root: Path) -> tuple[Home, Metrics, measuring._Layers]:

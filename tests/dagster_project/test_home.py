@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-import sql
 from dagster_project.analysis import devices
 from dagster_project.analysis.metrics import Metrics
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
-from dagster_project.assets.units import count_units
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings, Study
 from extract.settings import Shard
@@ -24,9 +22,7 @@ from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.parts import INPUTS
 from storage.files.places import LocalPlace, RemotePlace
-from storage.warehouse.declared import count_rows
 from storage.zarr.arrays import TENSORS
-from storage.zarr.layers import count_keys, list_sizes
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import files
@@ -157,56 +153,6 @@ def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None
     with home.reserve("small"):
         assert home.is_claimed("small")
     assert not home.is_claimed("small")
-
-
-def test_stores_in_use_are_not_set_aside(home: Home) -> None:
-    with (
-        hold_lock(home.lock("small"), "it", wait=0),
-        pytest.raises(UserError, match="Another process is working on study 'small'"),
-        home.set_stores_aside("small"),
-    ):
-        pass
-    assert home.tensors("small").exists()
-
-
-def count_declared(tensors: SequenceStore, **settings: Any) -> dict[str, int | None]:
-    """How many rows each table declares for a study of these tensors."""
-    study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(0.25, 0.5, 2.0), **settings)})
-    units = count_units(count_keys(tensors).max(axis=0), list_sizes(tensors), tensors.sizes, study)
-    return {name: count_rows(sql.read_statement("schema", name), units) for name in sql.list_names("schema")}
-
-
-def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    tensors = tensor_store(home.tensors("small"))
-    found = count_declared(tensors)
-    keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
-    expected = {
-        "studies": 1,
-        "heads": 8,
-        "tokens": 36,
-        "selection_counts": 3 * 4 * (keys - 6),
-        "upper_bounds": 3 * 4 * (keys - 6) * 3,
-        "attention_rows": 3 * 3 * 2 * 4,
-        "concentration": 3 * 3 * 2 * 4,
-        "value_scales": 3 * 3 * 2 * 2,
-        "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
-        "assumption_norms": 2 * 2,
-        "assumption_similarity_model": 1,
-        "assumption_weights": 3 * 2 * 4,
-        "key_budgets": 3 * 2 * 4,
-        "key_budgets_layer": 3 * 2,
-        "key_budgets_model": 3,
-        "selection_means": 4 * (keys - 6),
-        "selection_means_model": 5 + 8 + 11,
-        "top_keys": 3 * 4 * (12 + 2 * 9 + 9 + 2 * 6),  # all of them: there are no more than 16
-        "value_norm_by_position": 2 * 2 * 12,
-        "attention_by_position": 4 * keys,
-    }
-    assert {name: found[name] for name in expected} == expected
-    without = count_declared(tensors, nulls=None)
-    changed = {name for name, rows in found.items() if rows != without[name]}
-    assert changed == {"head_auc", "separability", "separability_model"}
-    assert without["separability"] == 0
 
 
 def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:

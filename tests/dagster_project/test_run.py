@@ -97,21 +97,6 @@ def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("asset", "first"), [("tensors", 0), ("selection_metrics", 1)])
-def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, first: int) -> None:
-    before, rows = states(copied), attention_geometry(*ROWS, home=copied)
-    done = attention_geometry("run", "mine", "--force", asset, home=copied)
-    assert done.code == 0, done.errors
-    assert done.errors.startswith("mine: current: tensors\n" if first else f"mine: makes all {len(NAMES)} assets\n")
-    assert ("4 of 4 sequences extracted" in done.errors) == (asset == "tensors")
-    assert "selections, 2 layers measured" in done.errors
-    written = {name.split("/")[0] for name in changed(before, states(copied))}
-    assert ("tensors" in written, "metrics" in written) == (asset == "tensors", True)
-    assert attention_geometry(*ROWS, home=copied) == rows
-    assert not list(copied.rglob("*.replaced"))
-
-
 def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copied: Path) -> None:
     assert attention_geometry("drop", "mine", home=copied).code == 0
     reasons = find_stale_assets(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")

@@ -29,8 +29,8 @@ from dagster_project.command import output
 from dagster_project.command.output import TABLE_ROWS, answer, check_format
 from reports.queries import ask
 from storage.errors import UserError
-from storage.warehouse.connection import Reader, locate_database
-from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
+from storage.warehouse.connection import ENTRY, Reader, locate_database, write_entry
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
@@ -172,6 +172,16 @@ def test_hostile_text_is_harmless_in_a_table(mine: Path) -> None:
     assert r"a\x1b[2J[red]" in shown
 
 
+def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: Path) -> None:
+    counting = ("sql", "SELECT count(*) AS c FROM selection", "--format", "csv")
+    found = attention_geometry(*counting, home=tmp_path)
+    assert found.text == '"c"\n0\n'
+    assert found.errors == f"No study has landed in {tmp_path}; run one, or name another data root with --home\n"
+    assert attention_geometry(*counting, home=mine).errors == ""
+    assert attention_geometry("sql", "SELECT 1", home=tmp_path).errors == ""
+    assert files(tmp_path) == {}
+
+
 def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
@@ -292,6 +302,16 @@ def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp
     assert attention_geometry("sql", copied, "--unlocked", home=root, cwd=tmp_path).code == 0
     assert locate_database(root / "warehouse", "small").read_bytes() == before
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [{"mark": "good"}]
+
+
+def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
+    write_entry(root / "warehouse")
+    moved = root.rename(root.with_name("moved"))
+    assert str(root) in (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
+    assert attention_geometry("sql", "SELECT 1 AS i", home=moved).code == 0
+    script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
+    assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
+    assert str(root) not in script
 
 
 def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:

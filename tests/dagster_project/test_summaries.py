@@ -37,7 +37,7 @@ from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZE
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
 from tests.geometry.oracle import exact_errors
-from tests.geometry.printed_bounds import tail
+from tests.geometry.printed_bounds import bound_selection
 
 SCORES = {"f_r_max": "precision", "f_r_min": "recall"}
 """The metric that each F-score follows from."""
@@ -427,21 +427,6 @@ def count_rows(families: int = 1) -> int:
     return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
 
 
-def bound_slowly(parts: dict[str, float], scale: float, n: int, keys: int, kappa: float) -> dict[str, float]:
-    """Equations 7, 8, 12 and 14 of one selection of values over C, word by word; nothing where there is no bound."""
-    a = {name: value if name == "rho_out" else value / scale for name, value in parts.items()}
-    breadth = a["a_max_in"] + a["a_max_out"] + a["s_in"]
-    if not breadth > 0:
-        return {}
-    delta = a["a_min_in"] ** 2 - 2 * a["a_max_out"] * a["s_in"] * a["rho_out"]
-    miss = (keys - n) * tail(delta, breadth, SIZES["head_dim"], kappa)
-    if not np.isnan(a["a_0"]):
-        delta_0 = a["a_0"] ** 2 - (a["s_in"] * a["rho_out"]) ** 2
-        miss += (keys - n) / n * tail(delta_0, breadth, SIZES["head_dim"], kappa)
-    lower = {"precision_lower": 1 / (1 + miss), "recall_lower": max(0.0, 1 - miss)}
-    return {"margin": delta / breadth, "premise_share": float(delta > 0), **lower}
-
-
 def score(x: Any) -> Any:
     """F where the other of Precision and Recall is 1."""
     return 2 * x / (1 + x)
@@ -450,12 +435,13 @@ def score(x: Any) -> Any:
 def average_printed(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int, kappa: float) -> dict[str, float]:
     """Means of the printed bounds of one N; ``at`` is (sequences, query, layer, head, index of N)."""
     *place, index = at
+    given = {"n": index + 1, "keys": keys, "d": SIZES["head_dim"], "kappa": kappa}
     parts, scale = {name: arrays[name][at] for name in INGREDIENTS}, arrays["value_scale"][*place[:3], place[3] // 2]
     each = [
-        bound_slowly({name: part[sequence] for name, part in parts.items()}, scale[sequence], index + 1, keys, kappa)
+        bound_selection({name: part[sequence] for name, part in parts.items()}, scale[sequence], **given)
         for sequence in range(len(scale))
     ]
-    each = [one | {f"{f}_lower": score(one[f"{m}_lower"]) for f, m in SCORES.items()} for one in each if one]
+    each = [one for one in each if one]
     names = ("margin", "premise_share", *(f"{name}_lower" for name in (*SCORES, *SCORES.values())))
     means = {name: average_known(np.array([one[name] for one in each])) for name in names}
     for f, metric in SCORES.items():

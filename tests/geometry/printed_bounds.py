@@ -1,9 +1,11 @@
-"""The printed lower bounds, read literally key by key."""
+"""The printed lower bounds, read literally key by key, or from the ingredients of a selection."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
+from geometry.bounds.lower import INGREDIENTS
 from tests.geometry import oracle
 
 
@@ -12,22 +14,40 @@ def tail(margin: float, breadth: float, d: int, kappa: float) -> float:
     return math.exp(-kappa * d * (margin / breadth) ** 2) if margin > 0 else 1.0
 
 
+def bound_selection(
+    parts: Mapping[str, float | None], scale: float | None, *, n: int, keys: int, d: int, kappa: float
+) -> dict[str, float]:
+    """Equations 7, 8, 12, 14, 16 and 17 of one selection, word by word; nothing where there is no bound.
+
+    Norms are divided by ``scale``. Parts that there are not are NaN or None, as that of the sink.
+    """
+    if parts["s_in"] is None or not (scale and scale > 0):
+        return {}
+    known = {name: math.nan if parts[name] is None else float(parts[name]) for name in INGREDIENTS}
+    a = {name: value if name == "rho_out" else value / scale for name, value in known.items()}
+    b = a["a_max_in"] + a["a_max_out"] + a["s_in"]
+    if not b > 0:
+        return {}
+    delta = a["a_min_in"] ** 2 - 2 * a["a_max_out"] * a["s_in"] * a["rho_out"]
+    delta_0 = a["a_0"] ** 2 - (a["s_in"] * a["rho_out"]) ** 2
+    miss = (keys - n) * tail(delta, b, d, kappa)
+    if not math.isnan(delta_0):
+        miss += (keys - n) / n * tail(delta_0, b, d, kappa)
+    precision, recall = 1 / (1 + miss), max(0.0, 1 - miss)
+    lower = {"precision_lower": precision, "recall_lower": recall}
+    lower |= {"f_r_max_lower": 2 * precision / (1 + precision), "f_r_min_lower": 2 * recall / (1 + recall)}
+    return {"delta": delta, "margin": delta / b, "sink": delta_0 / b, "premise_share": float(delta > 0)} | lower
+
+
 def row(weights: np.ndarray, values: np.ndarray, size: int, kappa: float, scale: str, sink: bool) -> tuple:
     """Δ/B and the lower bounds of one N from eq. 7, 8, 12 and 14, of values divided by C in the unit scale."""
     weights, values = weights.astype(float), values.astype(float)
-    if scale == "unit":
-        c = oracle.value_scale(values, sink=sink)
-        if not c > 0:
-            return (math.nan,) * 3
-        values = values / c
+    c = oracle.value_scale(values, sink=sink) if scale == "unit" else 1.0
     inside, outside = oracle.split(weights, size)
-    found = oracle.ingredients(weights[:, None] * values, inside, outside, sink=sink)
-    b = oracle.breadth(found)
-    if not b > 0:
-        return (math.nan,) * 3
-    rho, n, d = oracle.closest(values, inside, outside, sink=sink), *values.shape
-    delta = found["a_min_in"] ** 2 - 2 * found["a_max_out"] * found["s_in"] * rho
-    miss = (n - size) * tail(delta, b, d, kappa)
-    if sink and 0 in inside:
-        miss += (n - size) / size * tail(found["a_0"] ** 2 - (found["s_in"] * rho) ** 2, b, d, kappa)
-    return delta / b, 1 / (1 + miss), max(0.0, 1 - miss)
+    parts = oracle.ingredients(weights[:, None] * values, inside, outside, sink=sink)
+    parts["rho_out"] = oracle.closest(values, inside, outside, sink=sink)
+    if not (sink and 0 in inside):
+        parts["a_0"] = math.nan
+    n, d = values.shape
+    found = bound_selection(parts, c, n=size, keys=n, d=d, kappa=kappa)
+    return tuple(found.get(name, math.nan) for name in ("margin", "precision_lower", "recall_lower"))

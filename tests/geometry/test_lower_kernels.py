@@ -9,7 +9,7 @@ import pytest
 from geometry.bounds import lower
 from geometry.bounds.lower import INGREDIENTS, Ingredients
 from geometry.bounds.lower_kernels import LOWER, measure_margins, sum_lower_bounds
-from tests.geometry.printed_bounds import tail
+from tests.geometry.printed_bounds import bound_selection
 
 SEQUENCES, HEADS, KEYS, HEAD_DIM = 4, 3, 12, 16
 KAPPAS = (0.02, 0.5, 8.0)
@@ -31,27 +31,11 @@ def draw_ingredients(dtype: type) -> dict[str, np.ndarray]:
     return {name: array.astype(dtype) for name, array in parts.items()}
 
 
-def bound_slowly(parts: dict[str, float], unit: float, n: int, kappa: float) -> dict[str, float]:
-    """Equations 7, 8, 12, 14, 16 and 17 of one selection, word by word; nothing where there is no bound."""
-    breadth = parts["a_max_in"] + parts["a_max_out"] + parts["s_in"]
-    if not (breadth > 0 and unit > 0):
-        return {}
-    a = {name: value if name == "rho_out" else value / unit for name, value in parts.items()}
-    b = a["a_max_in"] + a["a_max_out"] + a["s_in"]
-    delta = a["a_min_in"] ** 2 - 2 * a["a_max_out"] * a["s_in"] * a["rho_out"]
-    delta_0 = a["a_0"] ** 2 - (a["s_in"] * a["rho_out"]) ** 2
-    miss = (KEYS - n) * tail(delta, b, HEAD_DIM, kappa)
-    if not math.isnan(delta_0):
-        miss += (KEYS - n) / n * tail(delta_0, b, HEAD_DIM, kappa)
-    precision, recall = 1 / (1 + miss), max(0.0, 1 - miss)
-    scores = {"f_r_max_lower": 2 * precision / (1 + precision), "f_r_min_lower": 2 * recall / (1 + recall)}
-    return {"margin": delta / b, "sink": delta_0 / b, "precision_lower": precision, "recall_lower": recall} | scores
-
-
 def list_selections(parts: dict[str, np.ndarray], kappa: float) -> dict[tuple[int, ...], dict[str, float]]:
     """The bounds of every selection by (sequence, head, N's index)."""
+    given = {"keys": KEYS, "d": HEAD_DIM, "kappa": kappa}
     return {
-        at: bound_slowly({name: float(array[at]) for name, array in parts.items()}, UNIT[at[:2]], at[2] + 1, kappa)
+        at: bound_selection({name: array[at] for name, array in parts.items()}, UNIT[at[:2]], n=at[2] + 1, **given)
         for at in np.ndindex(SEQUENCES, HEADS, KEYS - 1)
     }
 

@@ -1,6 +1,5 @@
 """Lower bounds in SQL, and coverage and comparison of their means, against a literal reading of the paper."""
 
-import math
 from itertools import product
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from geometry.bounds.lower import INGREDIENTS
+from tests.geometry.printed_bounds import bound_selection
 from tests.sql.hand_made import MEANS, Row, break_statement, database, insert, rows_of
 
 KAPPAS = (0.02, 0.5, 8.0)
@@ -86,31 +86,10 @@ def scale_of(sequence: int, head: int) -> float | None:
     return (0.5, 2.0, (1.0, 0.0)[head // 3])[sequence]
 
 
-def literal(row: Row, kappa: float, scale: str, value_scale: float | None) -> dict[str, float] | None:
-    """Equations 7, 8, 12, 14, 16 and 17 word by word; None where there is no bound."""
-    unit = 1.0 if scale == "raw" else value_scale
-    if row["s_in"] is None or not unit:
-        return None
-    a_0 = None if row["a_0"] is None else row["a_0"] / unit
-    s_in, a_min_in, a_max_in, a_max_out = (row[name] / unit for name in ("s_in", "a_min_in", "a_max_in", "a_max_out"))
-    delta = a_min_in**2 - 2 * a_max_out * s_in * row["rho_out"]
-    b = a_max_in + a_max_out + s_in
-    if b == 0:
-        return None
-    n, left = row["n"], row["n_keys"] - row["n"]
-    miss = left * (math.exp(-kappa * HEAD_DIM * (delta / b) ** 2) if delta > 0 else 1.0)
-    if a_0 is not None:
-        delta_0 = a_0**2 - (s_in * row["rho_out"]) ** 2
-        miss += left / n * (math.exp(-kappa * HEAD_DIM * (delta_0 / b) ** 2) if delta_0 > 0 else 1.0)
-    precision, recall = 1 / (1 + miss), max(0.0, 1 - miss)
-    return {
-        "delta": delta,
-        "margin": delta / b,
-        "precision_lower": precision,
-        "recall_lower": recall,
-        "f_r_max_lower": 2 * precision / (1 + precision),
-        "f_r_min_lower": 2 * recall / (1 + recall),
-    }
+def literal(row: Row, kappa: float, scale: str, value_scale: float | None) -> dict[str, float]:
+    """The bounds of a selection; nothing where there is none."""
+    given = {"n": row["n"], "keys": row["n_keys"], "d": HEAD_DIM, "kappa": kappa}
+    return bound_selection(row, 1.0 if scale == "raw" else value_scale, **given)
 
 
 def mean_of(numbers: list[float]) -> float | None:
@@ -121,8 +100,7 @@ def mean_bounds(selections: list[Row], head: int, n: int, kappa: float, upper: f
     """A row of ``bound_means`` of the printed family; there is an upper bound where there are lower ones."""
     rows = [row for row in selections if key(row, "head", "n") == (head, n)]
     known = [bounds for row in rows if (bounds := literal(row, kappa, "unit", scale_of(row["sequence"], head)))]
-    means = {name: mean_of([bounds[name] for bounds in known]) for name in ("margin", *BOUNDS)}
-    means["premise_share"] = mean_of([float(bounds["delta"] > 0) for bounds in known])
+    means = {name: mean_of([bounds[name] for bounds in known]) for name in ("margin", "premise_share", *BOUNDS)}
     uppers = {f"{metric}_upper": upper if known else None for metric in ("precision", "recall", "f_r_max", "f_r_min")}
     where = {"query": 8, "layer": 0, "head": head, "n": n, "family": "printed", "kappa": kappa, "scale": "unit"}
     return where | means | uppers
@@ -149,7 +127,7 @@ def compare_lower_bounds(connection: duckdb.DuckDBPyConnection) -> None:
             asked = given[key(row, "sequence", "head", "n")]
             expected = literal(asked, kappa, scale, scale_of(row["sequence"], row["head"]))
             for name in BOUNDS:
-                same(row[name], expected and expected[name])
+                same(row[name], expected.get(name))
             if expected:
                 same(row["delta"], expected["delta"])
                 same(row["margin"], expected["margin"])

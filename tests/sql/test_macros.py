@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from tests.geometry.printed_bounds import bound_selection
 from tests.made_up import SMALL, warehouse
 from tests.sql.checking import STUDY
 from tests.sql.hand_made import MEANS, break_statement, database
@@ -200,20 +201,8 @@ def lower_by_hand(connection: duckdb.DuckDBPyConnection, kappa: float, scale: st
     for row in rows(connection, "selection_counts"):
         head = heads[row["study"], row["layer"], row["head"]]
         c = scales[row["study"], row["sequence"], row["query"], row["layer"], head["kv_head"]]
-        unit = c if scale == "unit" else 1.0
-        kept: Row = {}
-        if row["s_in"] is not None:
-            delta = row["a_min_in"] ** 2 - 2 * row["a_max_out"] * row["s_in"] * row["rho_out"]
-            b = row["a_max_in"] + row["a_max_out"] + row["s_in"]
-            parts = [delta / b / unit]
-            if row["a_0"] is not None:
-                parts.append((row["a_0"] ** 2 - (row["s_in"] * row["rho_out"]) ** 2) / b / unit)
-            tails = [math.exp(-kappa * head["head_dim"] * part**2) if part > 0 else 1.0 for part in parts]
-            left = row["n_keys"] - row["n"]
-            miss = left * tails[0] + (left / row["n"] * tails[1] if len(tails) > 1 else 0)
-            p, r = 1 / (1 + miss), max(0.0, 1 - miss)
-            kept = {"premise": delta > 0, "margin": parts[0], "precision": p, "recall": r}
-            kept |= {"f_r_max": 2 * p / (1 + p), "f_r_min": 2 * r / (1 + r)}
+        given = {"n": row["n"], "keys": row["n_keys"], "d": head["head_dim"], "kappa": kappa}
+        kept = bound_selection(row, c if scale == "unit" else 1.0, **given)
         found[(*head_of(row), row["n"])].append(kept)
     return found
 
@@ -226,10 +215,10 @@ def check_bounds(connection: duckdb.DuckDBPyConnection, kappa: float, scale: str
     for row in found:
         key = (*head_of(row), row["n"])
         bounded = [kept for kept in expected[key] if kept]
-        share = fmean(kept["premise"] for kept in bounded) if bounded else None
+        share = fmean(kept["premise_share"] for kept in bounded) if bounded else None
         assert row["premise_share"] == pytest.approx(share)
         for metric in METRICS:
-            lower = fmean(kept[metric] for kept in bounded) if bounded else None
+            lower = fmean(kept[f"{metric}_lower"] for kept in bounded) if bounded else None
             assert row[f"{metric}_lower"] == (None if lower is None else pytest.approx(lower, rel=1e-5))
             assert row[metric] == means[key][metric]
             assert row[f"{metric}_holds"] == (None if lower is None else row[metric] >= lower - 1e-6)
