@@ -283,7 +283,7 @@ def format_measure(row: Row) -> str:
 def draw_separation(models: Sequence[Model]) -> alt.LayerChart:
     """Recall of each model beside random keys, shuffled value states and random weights."""
     rows = [
-        {"label": model.name, "member": place, "quantity": point}
+        {"label": model.name, "member": place, "axis": "model", "quantity": point}
         | {name: model.measures[measure][column] for name, column in zip(VALUE, columns, strict=True)}
         for place, model in enumerate(models)
         for point, (measure, columns) in POINTS.items()

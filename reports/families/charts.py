@@ -3,6 +3,7 @@
 import json
 import textwrap
 from collections.abc import Sequence
+from typing import Literal
 
 import altair as alt
 import pyarrow as pa
@@ -39,6 +40,9 @@ BESIDE = {
 POINTS = ("circle", "square", "triangle-up", "diamond")
 """Shapes of these, where points stand alone."""
 
+MOST_LABELS = 12
+"""Most members that are all named on the axis; of more some are left out."""
+
 CLAIM_WIDTH, CLAIM_LINE, CLAIM_CELLS = 52, 13, 18
 """Letters in a line of a claim in the map of verdicts, and pixels of a line and of the cells below."""
 
@@ -47,11 +51,11 @@ NAME_HEIGHT, MOST_NAMES = 0.06, 8
 """Height of the name of a line as a share of the axis, and the largest number of named lines."""
 
 
-def member_axis(rows: Sequence[Row]) -> alt.X:
-    """Members in order, from left to right."""
-    labels = [row["label"] for row in sorted(rows, key=lambda row: row["member"])]
-    x = alt.X("label:O", sort=None, scale=alt.Scale(domain=list(dict.fromkeys(labels)))).title("Study")
-    return x.axis(labelAngle=-40, labelOverlap=True, grid=False)
+def member_axis(rows: Sequence[Row], field: str = "label", *, orient: Literal["bottom", "top"] = "bottom") -> alt.X:
+    """Members in order, from left to right, under the name of what they differ in, if there is such an axis."""
+    labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
+    x = alt.X(f"{field}:O", sort=None, scale=alt.Scale(domain=labels)).title(findings.title_axis(rows))
+    return x.axis(labelAngle=-40, labelOverlap=len(labels) > MOST_LABELS, grid=False, orient=orient)
 
 
 def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerChart:
@@ -155,11 +159,9 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         for row in rows
         if row["value"] is not None
     ]
-    labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
     tooltip = tooltips(".3~p", name="Study", label="Kind", share="Share of heads")
-    x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Study")
-    x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
-    lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
+    x = member_axis(rows, "name")
+    lacking = [{"name": label} for label in {row["label"] for row in rows} - {row["name"] for row in given}]
     return layer_chart(
         stack_shares(given, "member"),
         "Share of each kind of head",
@@ -274,7 +276,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
     gap = above / (above + CLAIM_CELLS)
     y = alt.Y("claim:O", title=None, axis=None, scale=alt.Scale(domain=list(words), padding=gap))
     base = alt.Chart().encode(
-        x=member_axis(rows),
+        x=member_axis(rows, orient="top"),
         y=y,
         tooltip=tooltips(".3~g", statement="Claim", label="Study", verdict="Verdict", p_holm="p after correction"),
     )

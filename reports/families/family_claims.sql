@@ -10,7 +10,7 @@ claims AS (
     FROM judged
     GROUP BY claim
 )
-SELECT claims.claim, claims.statement, members.study, member, value AS label, verdict, p_holm
+SELECT claims.claim, claims.statement, members.study, member, value AS label, axis, verdict, p_holm
 FROM family_members AS members
 CROSS JOIN claims
 LEFT JOIN judged ON judged.study = members.study AND judged.claim = claims.claim

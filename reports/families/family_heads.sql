@@ -15,6 +15,7 @@ SELECT
     members.study,
     member,
     members.value AS label,
+    axis,
     layer,
     head,
     trends.value,

@@ -6,7 +6,7 @@ WITH trends AS (
     FROM family_trends_model
     WHERE family = $family AND quantity = $quantity AND layer IS NOT NULL
 )
-SELECT members.study, member, members.value AS label, layer, trends.value, value_low, value_high
+SELECT members.study, member, members.value AS label, axis, layer, trends.value, value_low, value_high
 FROM family_members AS members
 LEFT JOIN trends USING (study)
 WHERE members.family = $family

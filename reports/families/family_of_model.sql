@@ -9,6 +9,7 @@ SELECT
     members.study,
     member,
     members.value AS label,
+    axis,
     quantity,
     trends.value,
     value_low,

@@ -60,8 +60,8 @@ class FamilySource:
         return ask(self.connection, name, family=self.family, **parameters)
 
 
-def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Section, ...]:
-    """The sections of the page of a family; not ``ordered``: of studies that are only compared, along no axis."""
+def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...]:
+    """The sections about studies; ``ordered``: along an axis, with the same heads in each."""
     of_model = source.ask("family_of_model")
     onsets = source.ask("family_onsets")
     figures = (
@@ -69,7 +69,7 @@ def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Secti
         _build_kinds(of_model),
         _build_trends(of_model, ordered=ordered),
     )
-    along = Section("verdicts", "Claims of the paper", "The verdict of each study.", (_build_claims(source),))
+    chosen = "The map of heads of the study that a slider chooses"
     return (
         Section(
             "trends",
@@ -86,7 +86,7 @@ def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Secti
         Section(
             "heads",
             "Head by head",
-            "The map of heads of the study that a slider chooses, and each head over the studies.",
+            f"{chosen}, and each head over the studies." if ordered else f"{chosen}.",
             (
                 *(figure for name in BY_HEAD for figure in _build_heads(source, onsets, name, ordered=ordered)),
                 *([_build_onsets(onsets)] if ordered else []),
@@ -98,8 +98,12 @@ def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Secti
             "Quantities of the last study minus those of the first, and keys that two studies select alike.",
             (_build_differences(source, of_model), _build_overlaps(source)),
         ),
-        *([along] if ordered else []),
     )
+
+
+def build_verdicts(source: FamilySource) -> Section:
+    """The section of the verdicts of each study on the claims of the paper."""
+    return Section("verdicts", "Claims of the paper", "The verdict of each study.", (_build_claims(source),))
 
 
 def tell_first(source: FamilySource) -> list[str]:
@@ -166,9 +170,8 @@ def _build_layers(source: FamilySource) -> Figure:
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
     answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
     name, key = findings.title_quantity(quantity), _make_key(quantity)
-    finding = findings.describe_onsets(onsets.rows(), quantity) if ordered and quantity in WITH_ONSETS else ""
 
-    def build(part: str, title: str, reading: str, draw: Callable[[pa.Table, str], alt.LayerChart]) -> Figure:
+    def build(part: str, title: str, finding: str, reading: str, draw: Callable[..., alt.LayerChart]) -> Figure:
         draft = Draft(f"{part}-{key}", title, answer)
         if not has_values(answer.table, "value"):
             return draft.leave_empty(NOT_MEASURED)
@@ -176,13 +179,13 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
 
     of_map = "Mean over sequences; the slider below chooses a study."
     of_traces = "A line for each head; blue ones come to exceed the threshold (dashed), the largest with their names."
+    figure = build("map", f"{name}, map of heads", "", of_map, charts.heads)
+    if not ordered:
+        return (figure,)
     threshold = next((row["threshold"] for row in onsets.rows() if row["quantity"] == quantity), None)
-    figure = build("map", f"{name}, map of heads", of_map, charts.heads)
-    return (
-        (figure, build("traces", f"{name}, head by head", of_traces, partial(charts.traces, threshold=threshold)))
-        if ordered
-        else (figure,)
-    )
+    finding = findings.describe_onsets(onsets.rows(), quantity) if quantity in WITH_ONSETS else ""
+    traces = partial(charts.traces, threshold=threshold)
+    return figure, build("traces", f"{name}, head by head", finding, of_traces, traces)
 
 
 def _build_onsets(answer: Answer) -> Figure:

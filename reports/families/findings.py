@@ -41,6 +41,12 @@ def title_quantity(quantity: str) -> str:
     return name[0].upper() + name[1:]
 
 
+def title_axis(rows: Sequence[Row]) -> str:
+    """What the studies of rows with an ``axis`` differ in, as the title of an axis."""
+    axis = (rows[0].get("axis") if rows else None) or "study"
+    return axis[0].upper() + axis[1:].replace("_", " ")
+
+
 def describe_members(rows: Sequence[Row]) -> str:
     """How many members there are and which are missing (``family_members``)."""
     missing = [row["value"] for row in rows if not row["landed"]]
@@ -130,10 +136,10 @@ def find_apart(differences: Sequence[Row], trends: Sequence[Row]) -> list[Row]:
 def _describe_difference(row: Row, values: dict[tuple[str, str], Row]) -> str:
     """A quantity of the model in two studies, with the interval of the difference."""
     before, after = (values[row[role], row["quantity"]] for role in ("reference", "study"))
-    by = format_with_interval(row["difference"], row["difference_low"], row["difference_high"])
+    by, _, ends = format_with_interval(row["difference"], row["difference_low"], row["difference_high"]).partition(" (")
     return (
         f"{title_quantity(row['quantity'])}: {number(before['value'])} in {before['label']}, "
-        f"{number(after['value'])} in {after['label']} (difference {by})."
+        f"{number(after['value'])} in {after['label']} (difference {by}, {ends}."
     )
 
 

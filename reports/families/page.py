@@ -51,7 +51,7 @@ def write_family(
         raise UserError(msg)
     html = render(
         "family.html.j2",
-        families.build_sections(source),
+        (*families.build_sections(source, ordered=members[0]["axis"] != "model"), families.build_verdicts(source)),
         name=family,
         family=family,
         members=[(row["study"], row["value"], row["landed"], reports.get(row["study"])) for row in members],

@@ -27,18 +27,26 @@ def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
 
 
 def tabulate_onsets(rows: Sequence[Row]) -> Listing:
-    """The quantities that come to exceed a threshold over the members of a family (``family_onsets``)."""
+    """The quantities that come to exceed a threshold over the members of a family (``family_onsets``), and where."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        places.setdefault((row["quantity"], row["last_below"], row["first_above"]), []).append(row)
     return tabulate(
-        rows,
+        [{**of[0], "where": _list_places(of)} for of in places.values()],
         {
             "Quantity": lambda row: name_quantity(row["quantity"]),
-            "Where": _name_place,
             "Threshold": lambda row: number(row["threshold"]),
-            "From": itemgetter("onset"),
             "Last below": itemgetter("last_below"),
             "First above": itemgetter("first_above"),
+            "Where (layer.head)": itemgetter("where"),
         },
     )
+
+
+def _list_places(rows: Sequence[Row]) -> str:
+    """The places of rows, heads last: ``model, layer 0, 0.3, 0.5``."""
+    heads = [f"{row['layer']}.{row['head']}" for row in rows if row["head"] is not None]
+    return ", ".join([*(_name_place(row) for row in rows if row["head"] is None), *heads])
 
 
 def _name_place(row: Row) -> str:

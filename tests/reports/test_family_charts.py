@@ -5,6 +5,7 @@ import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports.families import charts, findings
+from reports.families.tables import tabulate_onsets
 
 STATEMENTS = {claim.name: claim.statement for claim in CLAIMS}
 
@@ -46,6 +47,24 @@ def test_lines_and_points_beside_chance_differ_by_more_than_colour(*, ordered: b
         assert len({str(drawn) for drawn in scale["range"]}) == len(charts.BESIDE)
 
 
+@pytest.mark.parametrize(
+    ("members", "axis", "title"), [(4, "model", "Model"), (40, "context_length", "Context length")]
+)
+def test_the_axis_is_named_and_so_is_each_of_few_members(members: int, axis: str, title: str) -> None:
+    rows = [{"label": f"a{member}", "member": member, "axis": axis} for member in range(members)]
+    x = charts.member_axis(rows).to_dict()
+    assert (x["title"], x["axis"]["labelOverlap"]) == (title, members > charts.MOST_LABELS)
+    assert charts.member_axis([{**rows[0], "axis": None}]).to_dict()["title"] == "Study"
+
+
+def test_onsets_between_the_same_members_are_one_row_that_names_their_heads() -> None:
+    onset = {"quantity": "sink_weight", "threshold": 0.3, "last_below": "a", "first_above": "b"}
+    places = [(None, None), (1, None), (0, 2), (1, 0)]
+    rows = [{**onset, "layer": layer, "head": head} for layer, head in places]
+    listing = tabulate_onsets([*rows, {**onset, "first_above": "c", "layer": 3, "head": 1}])
+    assert [row[-1] for row in listing.rows] == ["model, layer 1, 0.2, 1.0", "3.1"]
+
+
 def test_claims_that_no_member_can_test_are_counted() -> None:
     assert findings.describe_untested(set()) == ""
     assert findings.describe_untested({"a"}) == "1 claim that no study can test is left out."
@@ -74,7 +93,7 @@ def test_differences_that_are_told_survive_the_correction_for_their_number() -> 
     clear = differ("recall[4]", 5.0, 0.5)
     assert findings.find_apart([barely, *others[:5], clear], TRENDS) == [clear]
     told = findings.tell_first([barely, *others[:5], clear], TRENDS, [])
-    assert told[0] == "Recall at N = 4: 0.25 in step0, 0.75 in step9 (difference 5 (4.5 to 5.5))."
+    assert told[0] == "Recall at N = 4: 0.25 in step0, 0.75 in step9 (difference 5, 4.5 to 5.5)."
     assert told[1].startswith("Of 7 quantities of the model, 1 differs between step0 and step9")
     assert told[2].startswith("No claim of the paper is supported in one study and not")
 
