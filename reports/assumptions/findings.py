@@ -7,7 +7,7 @@ from math import pi
 from statistics import fmean, median
 
 from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
+from reports.findings.numbers import Row, count, count_share, drop_nulls, join_sentences, name_head, number, percent
 
 
 def describe_value_norm(norms: Sequence[Row]) -> str:
@@ -48,10 +48,11 @@ def describe_similarity_errors(heads: Sequence[Row]) -> str:
     if not errors:
         return f"No KV head has a fit: {_count_statuses(heads)}."
     chosen = Counter(row["preferred"] for row in drop_nulls(heads, "preferred"))
+    better = chosen["floor"] / (chosen.total() or 1)
     unfitted = [row for row in heads if row["mae"] is None]
     return join_sentences(
         f"The mean absolute error of the exponential is {_format_range(errors)} in {count(len(errors), 'KV head')}.",
-        f"By BIC the fit with a floor is better in {chosen['floor']} of {chosen.total()}." if chosen else "",
+        f"By BIC the fit with a floor is better in {count_share(better, chosen.total())} of them." if chosen else "",
         f"Without a fit: {_count_statuses(unfitted)}." if unfitted else "",
     )
 

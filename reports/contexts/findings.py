@@ -102,7 +102,7 @@ def describe_elbows(rows: Sequence[Row]) -> str:
 
 def _describe_move(what: str, rows: Sequence[Row], column: str) -> str:
     if not rows:
-        return f"{what} exists at no context size."
+        return f"{what} exists at none of the context sizes."
     first, last = rows[0], rows[-1]
     if first is last:
         return f"{what} exists only at {count_tokens(first):,} tokens, at N = {number(first[column])}."

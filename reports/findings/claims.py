@@ -24,9 +24,8 @@ def summarise_claims(rows: Sequence[Row]) -> str:
     """How many claims have each verdict, and how many of those supported go beyond random weights (``claims``)."""
     counts = Counter(row["verdict"] for row in rows)
     others = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict != "supported")
-    supported = (
-        f"{counts['supported']} {'is' if counts['supported'] == 1 else 'are'} supported{_compare_with_twin(rows)}"
-    )
+    held = counts["supported"]
+    supported = f"{held or 'none'} {'are' if held > 1 else 'is'} supported{_compare_with_twin(rows)}"
     return f"Of {count(len(rows), 'claim')}, {supported}; {others}."
 
 

@@ -25,10 +25,13 @@ def number(value: float) -> str:
     return f"{digits}\u00a0·\u00a010{raised}"
 
 
+OVER = "over 99.9"
+
+
 def percent(share: float) -> str:
     """Format a share of 1 as a percentage; 100 only if it is all."""
     written = number(100 * share)
-    return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
+    return f"{OVER if written == '100' and share < 1 else written}\u00a0%"
 
 
 COUNTED = 1000
@@ -62,6 +65,8 @@ def format_with_interval(
     if low == high:
         one = f"one of {sequences:,} sequences" if sequences > 1 else "one sequence"
         return f"{write(value)} (same without any {one})"
+    if {write(low), write(high)} == {f"{OVER}\u00a0%"}:
+        return write(value)
     return f"{write(value)} ({format_ends(low, high, write)})"
 
 
@@ -143,7 +148,7 @@ def describe_course(curve: Iterable[Row], column: str) -> str:
         "highest": (high, high[column] - max(first[column], last[column])),
     }
     name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
-    between = f", {name} with {format_point(row)}" if excess >= LEVEL else ""
+    between = f", and is {name} at N = {row['n']:,} ({number(row[column])})" if excess >= LEVEL else ""
     verb = "rises" if last[column] > first[column] else "falls"
     verb = verb if abs(last[column] - first[column]) >= LEVEL else "goes"
     return f"{verb} from {format_point(first)} to {format_point(last)}{between}"
@@ -161,7 +166,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def format_spans(numbers: Iterable[int], among: Sequence[int]) -> str:
-    """Format some of the sorted numbers ``among``, runs by their ends: ``1, 4 to 9``; at most five runs."""
+    """Format some of the sorted numbers ``among``, runs by their ends: ``1 and 4 to 9``; at most five runs."""
     order = {value: index for index, value in enumerate(among)}
     runs: list[list[int]] = []
     for value in sorted(numbers):
@@ -170,4 +175,4 @@ def format_spans(numbers: Iterable[int], among: Sequence[int]) -> str:
         else:
             runs.append([value])
     written = [f"{run[0]:,}" if len(run) == 1 else f"{run[0]:,} to {run[-1]:,}" for run in runs]
-    return ", ".join(written[:5]) + (" and more" if len(written) > 5 else "")
+    return ", ".join(written[:5]) + " and more" if len(written) > 5 else join_words(written)

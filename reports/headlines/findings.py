@@ -31,12 +31,12 @@ KEYS, STATES = "selection_sharpens", "values_sharpen"
 """The claims that compare a model with random selections and with shuffled value states."""
 
 RULE = (
-    "The answer follows from the verdicts on two claims in the table of claims, that top-N selection and that value "
-    "states sharpen separability. Better: Recall, specificity (the share of the other keys that lie farther than every "
-    "selected one) and AUC (how often a selected key is nearer than another) are all higher; beside shuffled value "
-    "states, and by more than with random weights; beside random weights, each as its excess over keys at random. Yes: "
-    "better than all three, which is what both claims say. No: not better than keys at random, or than neither of the "
-    "other two. Otherwise partly."
+    "The answer follows from the verdicts on two claims in the table of claims: that top-N selection sharpens "
+    "separability, and that value states do. Better: Recall, specificity (the share of the other keys that lie farther "
+    "than every selected one) and AUC (how often a selected key is nearer than another) are all higher; than with "
+    "shuffled value states they must be so by more than with random weights, and beside random weights their excess "
+    "over keys at random is compared. Yes: better than all three, which is what both claims say. No: not better than "
+    "keys at random, or better than neither of the other two. Otherwise partly."
 )
 """How the answer follows from the verdicts on ``KEYS``, ``STATES`` and their parts."""
 

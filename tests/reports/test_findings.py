@@ -49,6 +49,7 @@ def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
     assert numbers.format_with_interval(1, 1, 1, sequences=8) == "1 (same without any one of 8 sequences)"
     assert numbers.format_with_interval(1, 1, 1, numbers.percent) == "100\u00a0% (same without any one sequence)"
     assert numbers.format_with_interval(0.9999, 0.9998, 1) == "1 (1 to 1)"
+    assert numbers.format_with_interval(0.9998, 0.9997, 0.9999, numbers.percent) == "over 99.9\u00a0%"
     assert numbers.format_with_interval(0.5, None, None) == "0.5"
 
 
@@ -216,7 +217,7 @@ def test_claims_are_counted_beside_random_weights() -> None:
         "so not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
     )
     assert claims_findings.summarise_claims(rows[3:]) == (
-        "Of 3 claims, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
+        "Of 3 claims, none is supported; 1 not supported, 1 undecided, 1 not testable."
     )
 
 

@@ -39,8 +39,8 @@ def test_norms_are_those_of_the_last_n() -> None:
     ("course", "told"),
     [
         ([0.9, 0.5, 0.2], "falls from 0.9 at N = 1 to 0.2 at N = 3."),
-        ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, highest with 0.5 at N = 2."),
-        ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, lowest with 0.1 at N = 2."),
+        ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, and is highest at N = 2 (0.5)."),
+        ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, and is lowest at N = 2 (0.1)."),
         ([0.5, 0.52, 0.51], "stays between 0.5 and 0.52."),
         ([0.5], "is 0.5 at N = 1, the only N."),
     ],

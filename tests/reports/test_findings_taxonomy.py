@@ -124,8 +124,8 @@ def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
     text = taxonomy_findings.describe_kind_curves(CURVES, "precision", "recall")
     assert text == (
         "At N = 8, of at most 16, Precision is 0.1 in Retrievers, 0.5 in Reset heads; Recall is 0.7 in Retrievers, 0.3 "
-        "in Reset heads. Precision of Reset heads falls from 0.9 at N = 1 to 0.5 at N = 8, lowest with 0.3 at N = 2. "
-        "Recall of Reset heads falls from 1 at N = 1 to 0.3 at N = 8."
+        "in Reset heads. Precision of Reset heads falls from 0.9 at N = 1 to 0.5 at N = 8, and is lowest at N = 2 "
+        "(0.3). Recall of Reset heads falls from 1 at N = 1 to 0.3 at N = 8."
     )
     recall = taxonomy_findings.describe_kind_curves(CURVES, "recall")
     assert recall.startswith(
