@@ -19,6 +19,8 @@ GRID = """studies:
     synthetic: {layers: 2, heads: 4, kv_heads: 2, head_dim: 64, noise: 0.1}
     analysis:
       kappas: [0.5, 5]
+      nulls: null
+      temperatures: [1]
       monte_carlo:
         {head_dim: [16], n_keys: [24], n: [1, 2, 8], beta: [0.1, .inf], lambda_sink: [0.2], rho_0: [0], draws: 20}
 """

@@ -186,10 +186,9 @@ from extract.settings import ExtractionSettings
 from storage.errors import UserError
 assert get_token()
 said = {}
-more, *names = sys.argv[1:]
-for name in names:
+for name, more in json.loads(sys.argv[1]).items():
     try:
-        model = {"id": name, **json.loads(more)}
+        model = {"id": name, **more}
         asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
         description = describe(asked)
         said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
@@ -199,9 +198,9 @@ print(json.dumps(said))
 """
 
 
-def ask_hub(names: list[str], home: Path, endpoint: str, **model: str) -> dict[str, str | list[str]]:
-    """What a fresh process, whose hub is ``endpoint``, makes of some ids with the same further settings."""
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, json.dumps(model), *names]
+def ask_hub(asked: dict[str, dict[str, str]], home: Path, endpoint: str) -> dict[str, str | list[str]]:
+    """What a fresh process, whose hub is ``endpoint``, makes of some ids with further settings."""
+    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, json.dumps(asked)]
     source = str(Path(__file__).parents[2])
     hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
     done = subprocess.run(

@@ -325,7 +325,8 @@ def test_a_file_of_a_hub_repository_needs_nothing_else(file: Path, tmp_path: Pat
         folder.mkdir()
     (whole / "tiny.gguf").write_bytes(file.read_bytes())
     with serve({"acme/tiny": whole, "acme/other": other}) as endpoint:
-        said = ask_hub(["acme/tiny", "acme/other"], tmp_path / "home", endpoint, gguf="tiny.gguf")
+        asked = {name: {"gguf": "tiny.gguf"} for name in ("acme/tiny", "acme/other")}
+        said = ask_hub(asked, tmp_path / "home", endpoint)
     assert said["acme/tiny"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "F32, converted to float32" in said["acme/tiny"][2]
     assert said["acme/other"].endswith("has no tiny.gguf on the Hugging Face hub; check its name")

@@ -354,30 +354,22 @@ def test_random_weights_without_memory(checkpoint: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_random_weights_of_a_hub_id_download_none(checkpoint: Path, tmp_path: Path) -> None:
-    bare = Path(shutil.copytree(checkpoint, tmp_path / "bare"))
-    (bare / "model.safetensors").unlink()
-    with serve({"acme/bare": bare}) as endpoint:
-        said = ask_hub(["acme/bare"], tmp_path / "home", endpoint, weights="random")
-    assert said["acme/bare"][:2] == [COMMIT, "LlamaForCausalLM"]
-    assert "'weights': 'random'" in said["acme/bare"][2]
-
-
-@pytest.mark.slow
 def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_path: Path) -> None:
-    pickled, sharded, evil, damaged, other = (
+    pickled, sharded, evil, damaged, other, bare = (
         Path(shutil.copytree(checkpoint, tmp_path / name))
-        for name in ("pickled", "sharded", "evil", "damaged", "other")
+        for name in ("pickled", "sharded", "evil", "damaged", "other", "bare")
     )
+    (bare / "model.safetensors").unlink()
     only_pickles(pickled)
     split_weights(sharded, "a.safetensors", "b.safetensors")
     split_weights(evil, "a.safetensors", "b.safetensors", more={"evil.bin": "evil.bin"})
     cut_short(damaged)
     change_config(other, intermediate_size=32)
     names = [*REFUSALS, "acme/tiny", "acme/pickled", "acme/sharded", "acme/evil", "acme/damaged", "acme/other"]
-    served = {name: tmp_path / name.removeprefix("acme/") for name in names if name not in REFUSALS}
+    served = {name: tmp_path / name.removeprefix("acme/") for name in (*names, "acme/bare") if name not in REFUSALS}
     with serve(served) as endpoint:
-        said = ask_hub(names, tmp_path / "home", endpoint)
+        asked = {name: {} for name in names} | {"acme/bare": {"weights": "random"}}
+        said = ask_hub(asked, tmp_path / "home", endpoint)
     assert said["acme/tiny"][:2] == said["acme/sharded"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "names the weights 'evil.bin'; only safetensors files are read" in said["acme/evil"]
     downloaded = {file.name for file in (tmp_path / "home" / "hub" / "models--acme--evil").glob("snapshots/*/*")}
@@ -395,6 +387,8 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     assert "no such revision" in said["acme/no-such-revision"]
     assert "no config.json" in said["acme/no-config"]
     assert "safetensors" in said["acme/pickled"]
+    assert said["acme/bare"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert "'weights': 'random'" in said["acme/bare"][2], "no weights are downloaded for random ones"
 
 
 def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from reports.kinds.findings import LABELS
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse
-from tests.reports.conftest import HOSTILE, SEVERAL, SMALL, THREE, TRAINED, TWIN
+from tests.reports.conftest import HOSTILE, SEVERAL, SMALL, THREE, TRAINED, TWIN, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
 
@@ -213,11 +213,11 @@ def test_hostile_names_stay_text(several: duckdb.DuckDBPyConnection, index: Path
 
 
 @pytest.mark.slow
-def test_both_pages_in_a_browser(
-    browser: Browser, index: Path, several: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
-    names = [SMALL.study, THREE.study, HOSTILE[0]]
-    compared(several, tmp_path / "c.html", *names)
+def test_both_pages_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    names, index = [SMALL.study, THREE.study, HOSTILE[0]], tmp_path / "index.html"
+    with warehouse(SMALL, THREE, hostile_study()) as connection:
+        compared(connection, tmp_path / "c.html", *names)
+        write_index(connection, index, reports={}, comparisons={}, families={})
     for path, width in ((index, 1280), (index, 390), (tmp_path / "c.html", 390)):
         browser.wide(width)
         try:
