@@ -21,7 +21,6 @@ from benchmarks import (
     landing,
     large,
     metrics,
-    processes,
     run,
     selection,
     separation,
@@ -37,7 +36,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
-    processes.BENCHMARK,
     landing.BENCHMARK,
 )
 

@@ -49,6 +49,8 @@ class Sample:
     tensors: "SequenceStore"
     queries: tuple[int, ...]
     """Position of each query."""
+    first_key: NDArray[np.int32]
+    """Position of the first key, (sequence, query, layer)."""
     sequences: int
     """Number of sequences, the first ones of the study."""
     draws: int
@@ -103,11 +105,9 @@ def compute_separability(sources: Sources) -> Rows:
     """
     if not sources.study.analysis.nulls.draws:
         return
-    from tqdm import tqdm
-
     layers, sample = list_attending_layers(sources.tensors), _make_sample(sources)
     ranks: dict[Place, float] = {}
-    for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
+    for index, query in enumerate(sources.queries):
         by_layer = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
         for layer, measured in by_layer.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
@@ -129,6 +129,7 @@ def _make_sample(sources: Sources) -> Sample:
     return Sample(
         tensors=tensors,
         queries=sources.queries,
+        first_key=tensors.read("first_key", slice(None)),
         sequences=min(study.analysis.nulls.sequences, tensors.sizes["sequence"]),
         draws=study.analysis.nulls.draws,
         seed=study.seed,
@@ -149,8 +150,7 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
-    place: dict[str, int | slice] = {"sequence": slice(sample.sequences), "query": index}
-    keys = sample.queries[index] + 1 - int(read_layer(sample.tensors, "first_key", layer, **place).max())
+    keys = sample.queries[index] + 1 - int(sample.first_key[: sample.sequences, index, layer].max())
     n = sample.grid[sample.grid < keys]
     measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
     auc = average_over_ln_n(measures[:, :, 0, MEASURES.index("auc")], n)
@@ -162,7 +162,7 @@ def _measure_sequence(
 ) -> NDArray[np.float32]:
     """Measures of the selections of a layer in one sequence and of each null, (head, 1 + nulls, measure, N)."""
     tensors, query, place = sample.tensors, sample.queries[index], {"sequence": sequence, "query": index}
-    first = int(read_layer(tensors, "first_key", layer, **place))
+    first = int(sample.first_key[sequence, index, layer])
     keys = slice(first, query + 1)
     weights = read_layer(tensors, "attention", layer, **place, key=keys)
     values = read_layer(tensors, "values", layer, sequence=sequence, key=keys)
@@ -300,8 +300,7 @@ def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.Reco
     """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
     (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
     size, index = tensors.layers[layer], len(sample.queries) - 1
-    first = int(read_layer(tensors, "first_key", layer, sequence=0, query=index))
-    keys = slice(first, query + 1)
+    keys = slice(int(sample.first_key[0, index, layer]), query + 1)
     weights = read_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
     states = read_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
     for n in (n for n in CURVES_AT if n < len(weights)):

@@ -465,7 +465,6 @@ def run_in_parallel(
     UserError
         If a worker does not see what this process writes into a store, or has other versions of libraries.
     """
-    import dask
     from dask import threaded
     from dask.base import compute
     from dask.delayed import delayed
@@ -473,13 +472,13 @@ def run_in_parallel(
     libraries, client = find_versions(LIBRARIES), _client_in_use.get()
     if client is None and (threads or count_threads()) == 1:
         return [_check_and_call(task, libraries) for task in tasks]
-    with (
-        nullcontext(()) if client is None else place_probes(client, reads) as probes,
-        dask.config.set({"num_workers": threads} if threads else {}),
-    ):
+    options = {"num_workers": threads or count_threads()} if client is None else {}
+    with nullcontext(()) if client is None else place_probes(client, reads) as probes:
         seeing = (partial(_run_with_probes, task, probes) for task in tasks)
         checked = (delayed(_check_and_call, pure=False)(task, libraries) for task in seeing)
-        return list(compute(*checked, scheduler=client or threaded.get))  # for a name Dask imports distributed
+        return list(
+            compute(*checked, scheduler=client or threaded.get, **options)
+        )  # for a name Dask imports distributed
 
 
 def _run_with_probes(task: Callable[[], T], probes: tuple[Place, ...]) -> T:

@@ -35,10 +35,8 @@ def compute_contributions(sources: Sources) -> Rows:
     One layer of one query after the other, as many sequences at once as fit in ``BLOCK_BYTES``;
     ``estimate_contributions_bytes`` are in memory, however many there are.
     """
-    from tqdm import tqdm
-
     first_key = sources.tensors.read("first_key", slice(None)).max(axis=0)
-    for index, query in enumerate(tqdm(sources.queries, desc="contributions", unit="query", disable=None)):
+    for index, query in enumerate(sources.queries):
         for layer in list_attending_layers(sources.tensors):
             columns = _measure_layer(sources, index, layer, slice(int(first_key[index, layer]), query + 1))
             yield "contributions", build_batch(columns)

@@ -39,7 +39,7 @@ def compute_coverage(sources: Sources) -> Rows:
     One layer on the grid, with its means without each sequence, is in memory.
     """
     kappas = len(sources.study.analysis.kappas)
-    return run_pass(sources, [Coverage(sources)], what="coverage", last_query=True, kappas=kappas)
+    return run_pass(sources, [Coverage(sources)], last_query=True, kappas=kappas)
 
 
 @dataclass(frozen=True)

@@ -60,15 +60,13 @@ class LayerFits:
     """The curves that were fitted, (head, key)."""
 
 
-def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:
+def fit_curves(curves: Curves) -> Iterator[LayerFits]:
     """Fit every head of every layer, then the mean over all heads.
 
     In memory are one layer of all sequences, the influences of its fits, and the model's curve of every sequence.
     """
-    from tqdm import tqdm
-
     of_model: list[Moments] = []
-    for layer in tqdm(curves.layers, desc=what, unit="layer", disable=None):
+    for layer in curves.layers:
         parts = curves.read_curves(layer)
         of_model = of_model or [Moments() for _ in parts]
         for over_heads, part in zip(of_model, parts, strict=True):

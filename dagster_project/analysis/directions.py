@@ -26,10 +26,8 @@ def compute_value_directions(sources: Sources) -> Rows:
 
     The value states are read once; one layer of one sequence and the moments of its KV heads are in memory.
     """
-    from tqdm import tqdm
-
     tensors = sources.tensors
-    for layer in tqdm(list_attending_layers(tensors), desc="value directions", unit="layer", disable=None):
+    for layer in list_attending_layers(tensors):
         heads = _compute_directions(tensors, layer)
         yield "principal_directions", build_batch(_build_direction_columns(heads, layer, tensors.sizes["sequence"]))
         yield "value_directions", build_batch(_build_point_columns(tensors, heads, layer))

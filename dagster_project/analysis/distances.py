@@ -31,7 +31,7 @@ def compute_distances(sources: Sources) -> Rows:
 
     Means over heads of every sequence, query and N are in memory, and for each head and N of one layer 32 bytes.
     """
-    return run_pass(sources, [Distances(sources)], what="distances")
+    return run_pass(sources, [Distances(sources)])
 
 
 class Distances:

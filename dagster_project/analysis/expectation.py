@@ -75,9 +75,6 @@ def _find_typical_head(sources: Sources) -> Any:
 
 def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     """The rows of ``monte_carlo``, one batch per grid point; points are drawn through Dask."""
-    from tqdm import tqdm
-    from tqdm.dask import TqdmCallback
-
     from geometry.assumptions.assumed import stretch_phases
     from geometry.bounds.monte_carlo import compare_bounds
 
@@ -100,10 +97,7 @@ def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
         )
         for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
     ]
-    progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
-    with progress:
-        batches = run_in_parallel(tasks)
-    yield from map(_build_batch, batches)
+    yield from map(_build_batch, run_in_parallel(tasks))
 
 
 def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:

@@ -48,7 +48,7 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
         lambda fit: np.array([getattr(fit, f"{name}_influence") for name in INFLUENCED]),
     )
     rho = [{layer: metrics.read(name, layer).astype(np.float64) for layer in layers} for name in ("rho_0", "rho_0_sd")]
-    for fit_of_curve in fit_curves(curves, "Assumption 2"):
+    for fit_of_curve in fit_curves(curves):
         columns = _build_columns(fit_of_curve, SIMILARITY)
         if fit_of_curve.layer is None:
             of_model = [np.concatenate([*given.values()], axis=1) for given in rho]
@@ -97,7 +97,7 @@ def _build_sequence_columns(mean: LayerFits, layer: int, rho_0: F64) -> dict[str
 def compute_assumption_weights(sources: Sources) -> Rows:
     """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
     for index, query in enumerate(sources.queries):
-        for fit in fit_curves(_build_weight_curves(sources, index, query), f"Assumption 3, query {query}"):
+        for fit in fit_curves(_build_weight_curves(sources, index, query)):
             columns = _build_columns(fit, WEIGHTS)
             if fit.layer is None:
                 place = fill_columns(1, query=query, heads=int(find_present_heads(sources.tensors, "head").sum()))

@@ -29,7 +29,7 @@ def compute_selection_means(sources: Sources) -> Rows:
     """
     summaries: list[Summary] = [SelectionMeans(sources), HeadLevels(), KeyBudgets()]
     summaries += [BoundMeans(sources), Diagnostics(sources)]
-    return run_pass(sources, summaries, what="means", kappas=len(sources.study.analysis.kappas))
+    return run_pass(sources, summaries, kappas=len(sources.study.analysis.kappas))
 
 
 class SelectionMeans:

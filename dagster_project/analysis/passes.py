@@ -103,9 +103,7 @@ class Summary(Protocol):
         """Yield the rows that are complete only now."""
 
 
-def run_pass(
-    sources: Sources, summaries: Sequence[Summary], *, what: str, last_query: bool = False, kappas: int = 1
-) -> Rows:
+def run_pass(sources: Sources, summaries: Sequence[Summary], *, last_query: bool = False, kappas: int = 1) -> Rows:
     """Read the metrics of every query and layer once, and yield the rows of all summaries.
 
     Memory: of each array that is read, at most ``BLOCK_BYTES`` (or one sequence of a layer) for each core and one more;
@@ -117,19 +115,15 @@ def run_pass(
         The study.
     summaries
         What is computed.
-    what
-        What the progress bar says.
     last_query
         Whether only the last query is read.
     kappas
         How many numbers the largest array has for each N: that of κ, if upper bounds are read.
     """
-    from tqdm import tqdm
-
     blocks = list(_list_blocks(sources, last_query=last_query, bytes_of_n=4 * kappas))
     with one_blas_thread, ThreadPoolExecutor(number := count_threads()) as threads:
         measured = _map_ahead(threads, partial(_measure_block, summaries), blocks, number)
-        for block, parts in tqdm(measured, what, len(blocks), unit="block", disable=None):
+        for block, parts in measured:
             for summary, part in zip(summaries, parts, strict=True):
                 yield from summary.add(block, part)
     for summary in summaries:

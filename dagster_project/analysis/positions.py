@@ -17,11 +17,9 @@ from storage.zarr.sequences import SequenceStore
 
 def compute_attention_by_position(sources: Sources) -> Rows:
     """Mean over sequences of the weight that each head gives to each position; one layer in memory."""
-    from tqdm import tqdm
-
     tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None)).max(axis=0)
-    for index, query in enumerate(tqdm(sources.queries, desc="weights by position", unit="query", disable=None)):
+    for index, query in enumerate(sources.queries):
         for layer, mean in enumerate(_average_layers(tensors, index, query + 1)):
             first = int(first_key[index, layer])
             weights = mean[:, first:].astype(np.float32)

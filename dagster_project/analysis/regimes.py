@@ -24,8 +24,6 @@ def compute_regimes_by_sequence(sources: Sources) -> Rows:
 
     One layer of one query after the other; a layer of ``BLOCK`` sequences and its rows are in memory.
     """
-    from tqdm import tqdm
-
     fits = {
         (row["query"], row["layer"], row["head"]): row
         for row in sources.read_rows("assumption_weights")
@@ -34,7 +32,7 @@ def compute_regimes_by_sequence(sources: Sources) -> Rows:
     places = [
         (index, layer) for index in range(len(sources.queries)) for layer in list_attending_layers(sources.tensors)
     ]
-    for index, layer in tqdm(places, desc="Table 2", unit="layer", disable=None):
+    for index, layer in places:
         heads = range(sources.metrics.layers[layer].heads)
         of_heads = {head: fit for head in heads if (fit := fits.get((sources.queries[index], layer, head)))}
         if of_heads:

@@ -22,7 +22,7 @@ def compute_sink_effect(sources: Sources) -> Rows:
     Depth moves both, so that it is shown and not judged. Recall of one layer on the grid is in memory, and
     sums over heads of its means without each sequence.
     """
-    return run_pass(sources, [SinkEffect(sources)], what="sink effect")
+    return run_pass(sources, [SinkEffect(sources)])
 
 
 class SinkEffect:

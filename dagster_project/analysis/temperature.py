@@ -36,15 +36,13 @@ def compute_temperature(sources: Sources) -> Rows:
     sequences, the other quantities for the first few. One sequence takes at most ``estimate_temperature_bytes``, and a
     thread computes one at a time.
     """
-    from tqdm import tqdm
-
-    tensors = sources.tensors
+    tensors, whole = sources.tensors, sources.study.analysis.temperature_sequences
     places = [(query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(tensors)]
-    for query, layer in tqdm(places, desc="temperatures", unit="layer", disable=None):
-        first = read_layer(tensors, "first_key", layer, query=query)
+    for query, layer in places:
+        first, sinks = (read_layer(tensors, name, layer, query=query) for name in ("first_key", "learned_sink"))
         task = _Task.of(sources, query, layer, int(first.min()))
         tasks = [
-            partial(_compute_sequence, task, sequence, whole=sequence < sources.study.analysis.temperature_sequences)
+            partial(_compute_sequence, task, sequence, int(first[sequence]), sinks[sequence], whole=sequence < whole)
             for sequence in range(first.size)
         ]
         yield from _build_rows(task, run_in_parallel(tasks, threads=limit_threads(task.position + 1)))
@@ -109,16 +107,16 @@ def _open_store(store: _Store) -> SequenceStore:
     return SequenceStore.open(store.place, TENSORS).require_complete()
 
 
-def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, F64 | None]:
+def _compute_sequence(
+    task: _Task, sequence: int, first: int, learned: NDArray[np.float32], *, whole: bool
+) -> tuple[F64, F64 | None]:
     """The task: spectral norms (head, T) of one sequence, and its selections if ``whole``, (quantity, head, T, N).
 
-    Selections are NaN where N is not below the number of keys.
+    Selections are NaN where N is not below the number of keys; ``first`` is the first key, ``learned`` the weight of
+    the learned sink, (head,).
     """
-    store, place = _open_store(task.tensors), {"sequence": sequence, "query": task.query}
-    first = int(read_layer(store, "first_key", task.layer, **place))
-    keys = slice(first, task.position + 1)
-    weights = read_layer(store, "attention", task.layer, **place, key=keys)
-    learned = read_layer(store, "learned_sink", task.layer, **place)
+    store, keys = _open_store(task.tensors), slice(first, task.position + 1)
+    weights = read_layer(store, "attention", task.layer, sequence=sequence, query=task.query, key=keys)
     norms = jacobian.sensitivity(weights, task.temperatures, learned)
     if not whole:
         return norms, None

@@ -14,11 +14,9 @@ def compute_top_keys(sources: Sources) -> Rows:
 
     The weights of one query of a layer, and its value states, are in memory for one sequence.
     """
-    from tqdm import tqdm
-
     tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None))
-    for sequence in tqdm(range(tensors.sizes["sequence"]), "top keys", unit="sequence", disable=None):
+    for sequence in range(tensors.sizes["sequence"]):
         for layer in list_attending_layers(tensors):
             values = read_layer(tensors, "values", layer, sequence=sequence)[:, None]
             for index, query in enumerate(sources.queries):

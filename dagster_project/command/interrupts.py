@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from threading import Event, Lock, Thread
 from typing import NoReturn
 
@@ -42,6 +43,18 @@ def leave() -> None:
     """Leave SIGINT to the main thread from now on: at a prompt, it stops a statement and not the program."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def start_tracker() -> None:
+    """Start the process that frees semaphores, without warnings: it would list those of an interrupted run.
+
+    Must be called before the first semaphore is made.
+    """
+    sys.warnoptions.append("ignore")  # which it inherits
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
 
 
 def is_stopping(within: float = 0.0) -> bool:

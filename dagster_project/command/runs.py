@@ -11,8 +11,8 @@ from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.assets.loading import suspend_gc
-from dagster_project.assets.processes import start_tracker
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
+from dagster_project.command.interrupts import start_tracker
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study

@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,6 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
-from tqdm import tqdm
 
 import sql
 from storage.errors import UserError
@@ -22,6 +20,7 @@ from storage.files.locks import hold_lock
 from storage.files.staging import make_staging_path, remove_leftovers, synchronise
 from storage.warehouse.connection import READABLE_FROM, bound_memory, locate_database, write_entry
 from storage.warehouse.declared import list_conditions
+from storage.warehouse.jobs import compute_jobs
 from storage.warehouse.relations import (
     create_relations,
     create_tables,
@@ -30,7 +29,6 @@ from storage.warehouse.relations import (
     find_tables_read,
     quote_literal,
 )
-from storage.warehouse.scheduler import iterate_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -204,20 +202,11 @@ def _build(
     path: Path, study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    done: dict[str, Any] = {}
     with DraftDatabase.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
         jobs, after = _build_jobs(aside, study, tables, computed)
-        progress = tqdm(desc="landing", total=len(jobs), unit="step", disable=None)
-        with progress as bar, ThreadPoolExecutor(LANES) as pool:
-            try:
-                for name, result in iterate_jobs(pool, jobs, after, lanes=LANES):
-                    done[name] = result
-                    bar.update()
-            except BaseException:
-                aside.stop()
-                raise
+        done = compute_jobs(jobs, after, threads=LANES, what="landing", unit="step", stop=aside.stop)
     rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))} | done.get(COMPUTED, {})
     violations = {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
     of_tables = [done[_make_job_name(name)] for name in sql.list_names("schema")]

@@ -148,3 +148,26 @@ def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     write_studies(tmp_path, tiny=TINY)
     code = LOADING.format(checkout=Path(__file__).parents[2])
     check(*interrupted([sys.executable, "-c", code, "run", "tiny", "--home", tmp_path], begun="begun"))
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None:
+    start = "from dagster_project.command.interrupts import start_tracker; start_tracker()" if quiet else "pass"
+    program = f"{start}; import os, multiprocessing as m; lock = m.get_context('spawn').Lock(); os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("leaked semaphore" in done.stderr) is not quiet
+
+
+def test_no_process_imports_from_the_working_directory(tmp_path: Path) -> None:
+    """A file of a user may have the name of a module."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import subprocess, sys\n"
+        "from dagster_project.command import cli, program\n"
+        "cli.main = lambda: subprocess.run([sys.executable, '-c', 'import geometry'], check=True)\n"
+        "program.program()\n"
+    )
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "geometry.py").write_text("raise SystemExit(1)\n")
+    given = {name: value for name, value in environment().items() if name != "PYTHONSAFEPATH"}
+    subprocess.run([sys.executable, program], check=True, env=given, cwd=tmp_path / "folder")

@@ -1,10 +1,10 @@
-"""Landing a study: in lanes, within its memory, onto the disk, beside another, and stopped halfway."""
+"""Landing a study: in threads, within its memory, onto the disk, beside another, and stopped halfway."""
 
 import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise, repeat
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -22,8 +22,8 @@ from storage.files.places import LocalPlace
 from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
+from storage.warehouse.jobs import compute_jobs
 from storage.warehouse.landing import land
-from storage.warehouse.scheduler import iterate_jobs
 from tests.storage.studies import Tables
 
 
@@ -34,21 +34,13 @@ def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
         begun.append(name)
         return name.upper()
 
-    jobs = {name: (lambda name=name: job(name)) for name in "abcd"}
-    with ThreadPoolExecutor(2) as pool:
-        found = list(iterate_jobs(pool, jobs, {"a": "d", "d": ["c", "of another run"]}, lanes=1))
-    assert found == [(name, name.upper()) for name in "bcda"]
-    assert begun == ["b", "c", "d", "a"]
+    jobs = {name: partial(job, name) for name in "abcd"}
+    after = {"a": "d", "d": ["c", "of another run"], "b": "a"}
+    assert compute_jobs(jobs, after, threads=2, what="jobs", unit="job") == {name: name.upper() for name in "abcd"}
+    assert begun == ["c", "d", "a", "b"]
 
 
-def test_two_lanes_work_at_once() -> None:
-    both = threading.Barrier(2, timeout=30)
-    with ThreadPoolExecutor(2) as pool:
-        done = dict(iterate_jobs(pool, {"a": both.wait, "b": both.wait}, {}, lanes=2))
-    assert set(done.values()) == {0, 1}
-
-
-def test_after_a_failed_job_no_other_begins() -> None:
+def test_after_a_failed_job_no_other_begins_and_those_that_run_are_stopped() -> None:
     running, ended = threading.Event(), threading.Event()
 
     def fail() -> None:
@@ -61,11 +53,9 @@ def test_after_a_failed_job_no_other_begins() -> None:
         assert ended.wait(30)
 
     jobs = {"broken": fail, "long": run_long, "later": lambda: pytest.fail("began")}
-    with ThreadPoolExecutor(2) as pool:
-        with pytest.raises(RuntimeError, match="broken"):
-            list(iterate_jobs(pool, jobs, {"later": ["broken"]}, lanes=2))
-        assert not ended.is_set()
-        ended.set()
+    with pytest.raises(RuntimeError, match="broken"):
+        compute_jobs(jobs, {"later": ["broken"]}, threads=2, what="jobs", unit="job", stop=ended.set)
+    assert ended.is_set()
 
 
 def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> None:

@@ -1,0 +1,76 @@
+"""Small tables made at once: those made one by one, each after its parents, and what is made stays if one fails."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagster_project.assets import making as subject
+from dagster_project.assets.asset import Asset, AssetResult, Work
+from dagster_project.assets.catalogue import find_asset
+from dagster_project.assets.making import make_each
+from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.study.home import Home
+from storage.errors import UserError
+from tests.dagster_project import making
+from tests.dagster_project.drawn_study import NAME, STUDY, measured, several
+
+WANTED = [asset for asset in SUMMARIES if asset.is_wanted(STUDY)]
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root with metrics, in which no table has been made."""
+    return measured(tmp_path_factory.mktemp("drawn"), several())
+
+
+@pytest.fixture
+def work(tensors: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """A study in a data root of its own, of which two tables are made at a time."""
+    monkeypatch.setattr(subject, "count_threads", lambda: 2)
+    return making.work(Home(Path(shutil.copytree(tensors.root, tmp_path / "copied"))), NAME, STUDY)
+
+
+def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
+    """The rows of all small tables."""
+    return {table: making.rows(work.home, work.name, table) for asset in WANTED for table in asset.tables}
+
+
+def test_tables_made_at_once_are_those_made_one_by_one(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        made = list(make_each(work, WANTED))
+    names = [asset.name for asset, _ in made]
+    assert sorted(names) == sorted(asset.name for asset in WANTED)
+    for asset in WANTED:
+        assert all(names.index(parent) < names.index(asset.name) for parent in {*asset.parents} & {*names})
+    assert sorted(caplog.messages) == sorted(f"{NAME}: {result.message}" for _, result in made)
+    at_once = read_tables(work)
+    dates = {path: path.stat().st_mtime_ns for path in work.home.parts(NAME).glob("*/*.parquet")}
+    list(make_each(work, WANTED, ["coverage"]))
+    assert [path.stem for path, date in dates.items() if path.stat().st_mtime_ns != date] == ["coverage_by_sequence"]
+    for asset in WANTED:
+        making.make(work.home, NAME, [asset.name], STUDY, force=True)
+    assert at_once == read_tables(work)
+
+
+def test_what_is_made_before_a_mistake_is_told_and_no_other_process_interferes(work: Work) -> None:
+    making.find_measured(work.home, NAME, "selection_counts").unlink()
+    some = [find_asset(name) for name in ("assumption_weights", "regimes_by_sequence")]
+    made: list[tuple[Asset, AssetResult]] = []
+    with pytest.raises(UserError, match=r"selection_counts\.parquet cannot be read") as refused:
+        made.extend(make_each(work, some))
+    assert "\n" not in str(refused.value)
+    assert [asset.name for asset, _ in made] == ["assumption_weights"]
+    with work.lock(), pytest.raises(UserError, match="Another process is working on study"):
+        list(make_each(work, some))
+
+
+@pytest.mark.parametrize(("scheduler", "at_once"), [("threads", 2), ("tcp://127.0.0.1:9", 1)])
+def test_on_a_cluster_one_table_is_made_at_a_time(
+    work: Work, monkeypatch: pytest.MonkeyPatch, scheduler: str, at_once: int
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(subject, "select_scheduler", lambda _: scheduler)
+    monkeypatch.setattr(subject, "compute_jobs", lambda *_, threads, **__: given.append(threads))
+    assert not list(make_each(work, WANTED))
+    assert given == [at_once]
