@@ -85,17 +85,21 @@ def describe_patterns(rows: Sequence[Row], hidden: Row) -> str:
 
 
 def tabulate_patterns(rows: Sequence[Row]) -> Listing:
-    """How much more often heads of each label are of each kind than all other heads (``measures_by_label``)."""
+    """How much more Recall heads of each label have, and how much more often they are of each kind, than all others.
+
+    The rows are those of ``measures_by_label``.
+    """
     row_of = {(row["label"], row["quantity"]): row for row in rows}
 
     def write(label: str, kind: str) -> str:
         row = row_of.get((label, kind.lower()))
-        return DASH if row is None else format_difference(row)
+        known = row is not None and any(row[end] for end in ("value", "value_low", "value_high"))
+        return format_difference(row) if row is not None and known else DASH
 
     return Listing(
-        ("Label", "Heads: strongest (layer.head)", *KINDS),
+        ("Label", "Heads: strongest (layer.head)", "Recall", *KINDS),
         tuple(
-            (label, f"{row['heads']:,}: {row['strongest']}", *(write(label, kind) for kind in KINDS))
+            (label, f"{row['heads']:,}: {row['strongest']}", *(write(label, name) for name in ("recall", *KINDS)))
             for label in LABELS
             if (row := row_of.get((label, "recall")))
         ),
@@ -115,8 +119,8 @@ def build_patterns(source: Source) -> Figure:
         "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
         "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
         "these two on repeated tokens, the others in the text, above chance; diffuse: nearly uniform weights. Each "
-        "number is the mean over the heads of a label minus that over all others; in the table, the share of a kind "
-        "among them minus that among all others. The paper has no such labels.",
+        "number is the mean over the heads of a label minus that over all others, in the table also of the share of a "
+        "kind (–: no head of it). The paper has no such labels.",
         marks="Dots: differences; lines: 95 % intervals over sequences.",
         tab="What heads look at",
         charts=tuple(label_differences(rows, quantity=name) for name in quantities),

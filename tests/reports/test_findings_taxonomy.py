@@ -220,6 +220,15 @@ def test_heads_are_counted_by_what_they_look_at_and_compared_with_the_others() -
     assert pattern_findings.describe_patterns(unsure, SEEN).endswith("to all other heads excludes 0 for none.")
 
 
+def test_the_table_of_labels_has_the_difference_in_recall_and_none_of_kinds_without_a_head() -> None:
+    listing = pattern_findings.tabulate_patterns([*CONTRASTS, contrast("sink", "mixer", 0.0, spread=0.0)])
+    assert listing.headings[:3] == ("Label", "Heads: strongest (layer.head)", "Recall")
+    place = listing.headings.index
+    (sink,) = (row for row in listing.rows if row[0] == "sink")
+    assert (sink[place("Recall")], sink[place("Mixer")]) == ("−0.3 (−0.4 to −0.2)", "–")
+    assert sink[place("Reset")] == "0.5 (0.4 to 0.6)"
+
+
 def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -> None:
     hidden = SEEN | {"layers": 15, "fewest": 511, "most": 511}
     assert pattern_findings.describe_patterns(CONTRASTS, hidden).endswith(
