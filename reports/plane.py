@@ -30,12 +30,7 @@ STAR, SINK, LAST, KEY = star(), "square", "diamond", "circle"
 def equal_scales(center: tuple[float, float], half: float) -> tuple[alt.Scale, alt.Scale]:
     """Scales of x and y on which one unit is as long on the screen, whatever width and height the chart is given.
 
-    Parameters
-    ----------
-    center
-        Middle of the plotting area, in data units.
-    half
-        Half the side of the square around it that is always visible, in data units.
+    A square around ``center`` with sides of twice ``half``, in data units, is always visible.
     """
     across, along = "max(width, 1)", "max(height, 1)"
 

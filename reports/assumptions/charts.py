@@ -51,13 +51,7 @@ BOUNDARY = 0.09
 
 
 def value_norm(norms: pa.Table) -> alt.LayerChart:
-    """Norm of the value states against position, the sink marked (Figure 2 left).
-
-    Parameters
-    ----------
-    norms
-        ``value_norm_over_heads``: first_position, last_position, kv_heads, mean, p10, p90 (model units).
-    """
+    """Norm of value states by position, the sink marked (Figure 2 left; ``value_norm_over_heads``)."""
     rows = label_positions(norms, {0: "sink, position 0"})
     last = max(row["last_position"] for row in rows)
     scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
@@ -74,13 +68,7 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
 
 
 def norm_variation(heads: pa.Table) -> alt.LayerChart:
-    """Number of KV heads by both coefficients of variation of their norms, the sink's left out (Figure 2 right).
-
-    Parameters
-    ----------
-    heads
-        ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
-    """
+    """KV heads by both coefficients of variation of their norms (Figure 2 right; ``norm_variation_by_head``)."""
     records = heads.to_pylist()
     values = {column: [row[column] for row in numbers.drop_nulls(records, column)] for column in VARIATIONS}
     positive = {column: [value for value in some if value > 0] for column, some in values.items()}
@@ -99,13 +87,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
 
 
 def similarity_errors(heads: pa.Table) -> alt.LayerChart:
-    """Number of KV heads by mean absolute error of the exponential fit, with the paper's mean (Figure 3).
-
-    Parameters
-    ----------
-    heads
-        ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
-    """
+    """KV heads by mean absolute error of the exponential (Figure 3; ``similarity_fit_by_head``)."""
     records = heads.to_pylist()
     values = [row["mae"] for row in numbers.drop_nulls(records, "mae")]
     rows = histogram(values, edges([0.0, *values]))
@@ -128,17 +110,9 @@ def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
 
 
 def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
-    """Mean cosine of value states against their distance, with both fits (Figure 3).
+    """Mean cosine of value states against distance, with both fits (Figure 3; one curve of ``similarity_curves``).
 
-    Parameters
-    ----------
-    curve
-        Rows of ``similarity_curves`` for one KV head, or for the model: distance (tokens), mean_cosine, exponential,
-        with_floor (cosines, or NULL: left out).
-    title
-        What the curve describes.
-    domain
-        Smallest and largest cosine of all charts that are shown side by side.
+    ``domain`` spans the cosines of all charts side by side.
     """
     rows = curve.to_pylist()
     last = max(row["distance"] for row in rows)
@@ -157,18 +131,9 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
 
 
 def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | None) -> alt.LayerChart:
-    """Attention weight of one key against its position, with the fitted phases; sink and query marked (Figure 4).
+    """Weight of one key against its position, sink and query marked (Figure 4; ``attention_over_heads``).
 
-    Parameters
-    ----------
-    weights
-        ``attention_over_heads``: first_position, last_position, heads, mean, p10, p90 (shares that sum to 1 over keys).
-    fitted
-        ``weights_fit_curve``: first_position, fitted (share, or NULL: no line there); it may be empty.
-    query
-        Position of the query.
-    fit
-        ``assumption_weights_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
+    ``fitted`` and ``fit`` are ``weights_fit_curve`` and ``assumption_weights_model``; without them no fit is drawn.
     """
     curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
     marked = label_positions(weights, {0: "sink, position 0", query: "the query itself"})
@@ -218,13 +183,7 @@ def _find_floor(rows: Sequence[Row]) -> float:
 
 
 def sink_map(sinks: pa.Table) -> alt.LayerChart:
-    """Attention weight of every head on the sink, layers by heads.
-
-    Parameters
-    ----------
-    sinks
-        ``sink_by_head``: layer, head, sink_weight (share, or NULL: a blank cell).
-    """
+    """Attention weight of every head on the sink, layers by heads (``sink_by_head``)."""
     rows = sinks.to_pylist()
     base, height = head_grid(rows)
     legend = alt.Legend(format="~%", gradientLength=height)
@@ -242,15 +201,7 @@ def sink_map(sinks: pa.Table) -> alt.LayerChart:
 
 
 def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
-    """Attention weight of every head on the sink, by layer, with each layer's mean and its interval.
-
-    Parameters
-    ----------
-    sinks
-        ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
-    profile
-        ``layer_profiles``: quantity, layer, value, value_low, value_high (shares); only ``sink_weight`` is drawn.
-    """
+    """Weight of every head on the sink, with the mean of each layer (``sink_by_head``, ``layer_profiles``)."""
     records = sinks.to_pylist()
     means = [row for row in profile.to_pylist() if row["quantity"] == "sink_weight"]
     rows, x = [*numbers.drop_nulls(records, "sink_weight"), *means], layer_axis(records)
@@ -274,13 +225,7 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
 
 
 def weight_variants(heads: pa.Table) -> alt.LayerChart:
-    """Number of heads that each variant of the four-phase fit describes best.
-
-    Parameters
-    ----------
-    heads
-        ``assumption_weights``: variant (or NULL: no fit), status.
-    """
+    """Number of heads that each variant of the four-phase fit describes best (``assumption_weights``)."""
     records = heads.to_pylist()
     counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in records)
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]

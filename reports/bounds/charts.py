@@ -29,14 +29,7 @@ WIDTHS = {"precision_width": "Precision", "recall_width": "Recall"}
 
 
 def coverage(kappas: pa.Table) -> alt.LayerChart:
-    """Share of (head, N) whose mean lies within the printed envelope, against κ.
-
-    Parameters
-    ----------
-    kappas
-        ``coverage``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
-        premise_share, which does not depend on κ.
-    """
+    """Share of (head, N) whose mean lies within the printed envelope, against κ (``coverage``)."""
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
     shares = [row["premise_share"] for row in numbers.drop_nulls(findings.select_printed(rows), "premise_share")]
     premise = [level(shares[0], "Δ > 0")] if shares else []
@@ -46,13 +39,7 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
 
 
 def width(kappas: pa.Table) -> alt.LayerChart:
-    """Mean width of the printed envelope against κ.
-
-    Parameters
-    ----------
-    kappas
-        ``coverage``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
-    """
+    """Mean width of the printed envelope against κ (``coverage``)."""
     title = "Width of the envelope against κ"
     return _draw_by_kappa(
         kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.describe_width(kappas.to_pylist())
@@ -78,16 +65,7 @@ def _draw_by_kappa(
 
 
 def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
-    """Δ/B against N, mean over heads, with the regimes of the selection (Table 2).
-
-    Parameters
-    ----------
-    curve
-        ``bounds_by_n``, one metric of the printed family: n, margin (Δ/B in the study's scale, or NULL: a gap),
-        premise_share (share of selections with Δ > 0).
-    regimes
-        ``regimes_of_model``: regime, first_n (or NULL: not marked); it may be empty.
-    """
+    """Δ/B against N, mean over heads, with the regimes (Table 2; ``bounds_by_n``, ``regimes_of_model``)."""
     rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
     x = n_axis(last)
@@ -139,18 +117,7 @@ def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
-    """How far the mean lies above its lower bound at each point of the Monte Carlo grid, by β and N.
-
-    Parameters
-    ----------
-    grid
-        ``monte_carlo_grid`` for one family: head_dim, n_keys, n, beta, kappa, the metric's ``_gap`` (ratio; below 0
-        where the inequality fails) and ``_holds``; rows without a bound are left out.
-    metric
-        ``precision`` or ``recall``.
-    title
-        What the chart shows.
-    """
+    """Mean minus lower bound at each point of the grid, by β and N (one family of ``monte_carlo_grid``)."""
     rows = findings.select_gap_points(grid.to_pylist(), metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})

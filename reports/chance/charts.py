@@ -17,16 +17,7 @@ _LABELS = [SELECTED, *findings.NULLS.values()]
 
 
 def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
-    """A measure of the model against N, with both nulls.
-
-    Parameters
-    ----------
-    curves
-        ``separability_by_n``: measure, null_model, n, value, null_value (ratios from 0 to 1), low, high (of the
-        difference, or NULL: no band).
-    measure
-        The measure that is drawn.
-    """
+    """A measure of the model against N, with both nulls (``separability_by_n``)."""
     rows = _build_rows(curves, measure)
     last = max(row["n"] for row in rows)
     name = findings.MEASURES[measure]
@@ -67,15 +58,7 @@ def _build_rows(curves: pa.Table, measure: str) -> list[Row]:
 
 
 def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
-    """AUC of every head at one N minus that of a null, marked if the interval of the difference excludes 0.
-
-    Parameters
-    ----------
-    heads
-        ``separability_at_n``: layer, head, measure, null_model, n, value, null_value, difference, low, high.
-    null
-        Name of the null.
-    """
+    """AUC of every head minus that of a null, marked if the interval excludes 0 (``separability_at_n``)."""
     kept = [row for row in heads.to_pylist() if (row["measure"], row["null_model"]) == ("auc", null)]
     shown = {"value": "AUC", "null_value": "AUC by chance", "difference": "Difference"}
     says = findings.describe_heads(kept, null)
@@ -83,14 +66,7 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
 
 
 def separation_curves(curves: pa.Table) -> alt.LayerChart:
-    """Recall against the share of the keys left out that lie within the radius, for the heads of one N.
-
-    Parameters
-    ----------
-    curves
-        ``separation_curves`` at one N: auc_rank, layer, head, auc, point, radius, precision, recall,
-        false_positive_share (ratios from 0 to 1), in order of the points.
-    """
+    """Recall against the share of the keys left out within the radius (``separation_curves`` at one N)."""
     rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.name_head(row)}"} for row in curves.to_pylist()]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     color, dash = distinguish_lines("label", labels, columns=1)

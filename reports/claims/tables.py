@@ -10,15 +10,7 @@ from reports.findings.numbers import Row
 
 
 def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing:
-    """Claims of the paper with what this study shows, by verdict (``claims``).
-
-    Parameters
-    ----------
-    rows
-        ``claims``.
-    shown_by
-        For each claim, the key of the figure that shows it.
-    """
+    """Claims with what this study shows, by verdict, and the figure by which each is ``shown_by`` (``claims``)."""
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {

@@ -27,16 +27,9 @@ ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 
 
 def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.LayerChart:
-    """Precision, Recall or specificity against the size of the context, one line for each N or each share of the keys.
+    """Precision, Recall or specificity against the size of the context (``metrics_by_query``).
 
-    Parameters
-    ----------
-    metrics
-        ``metrics_by_query``: query (position), n_keys, metric, n, heads, mean, low, high (ratios from 0 to 1).
-    metric
-        ``precision``, ``recall`` or ``specificity``.
-    same
-        What is the same along a line: ``n``, or ``share``, the number of keys of which one is selected.
+    Along a line ``same`` is the same: ``n``, or ``share``, the number of keys of which one is selected.
     """
     rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
     rows = _drop_trivial(rows_of_metric)
@@ -142,30 +135,13 @@ def _space_apart(places: Sequence[float], step: float) -> list[float]:
 
 
 def context_slopes(slopes: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
-    """Change of a metric of every head as the context doubles, at one N.
-
-    Parameters
-    ----------
-    slopes
-        ``average_slopes``: layer, head, mean, low, high.
-    metric
-        ``precision``, ``recall`` or ``specificity``.
-    n
-        The N.
-    """
+    """Change of a metric of every head as the context doubles, at one N (``average_slopes``)."""
     title = f"{MEASURES[metric]} at N = {n}, change for each doubling"
     return difference_map(slopes, "mean", title, findings.describe_heads(slopes, metric), {"mean": "Change"})
 
 
 def context_elbows(elbows: pa.Table) -> alt.LayerChart:
-    """Elbow of the model and of its heads against the size of the context.
-
-    Parameters
-    ----------
-    elbows
-        ``elbows_by_query``: query (position), model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n (N, or NULL: a
-        gap), heads.
-    """
+    """Elbow of the model and of its heads against the size of the context (``elbows_by_query``)."""
     rows = [_add_context(row) for row in elbows.to_pylist()]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
     quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
@@ -189,15 +165,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
 
 
 def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
-    """Share of each kind of head at each size of the context.
-
-    Parameters
-    ----------
-    shares
-        ``labels_by_query``: query (position), label, heads, share (from 0 to 1).
-    changes
-        ``label_changes``: query, next_query, changed, heads, for the description.
-    """
+    """Share of each kind of head at each size of the context (``labels_by_query``, ``label_changes``)."""
     rows = [_add_context(row) for row in shares.to_pylist()]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
     tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")

@@ -52,13 +52,7 @@ PANELS = {
 
 
 def loss_map(heads: pa.Table) -> alt.LayerChart:
-    """Increase of the loss without each head, layers by heads.
-
-    Parameters
-    ----------
-    heads
-        ``ablation_by_head``: layer, head, kind, delta_loss, low, high (nats), kl, label, recall, effective_keys.
-    """
+    """Increase of the loss without each head, layers by heads (``ablation_by_head``)."""
     return _draw_map(
         heads, "delta_loss", "Loss increase (nats)", findings.describe_ablation(heads.to_pylist()), log=True
     )
@@ -138,17 +132,9 @@ def _make_tooltip(**shown: str) -> list[alt.Tooltip]:
 
 
 def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
-    """Increase of the loss, or that of keeping 16 keys of the head, against one measure, a dot for each head.
+    """Increase of the loss against one measure, a dot for each head that has it (``ablation_by_head``).
 
-    Parameters
-    ----------
-    heads
-        ``ablation_by_head``; heads without the measure are left out.
-    measure
-        One of ``findings.MEASURES``.
-    correlation
-        The row of ``loss_associations`` of the measure, for the title; of its kind ``selected``, the loss is that of
-        keeping 16 keys.
+    ``correlation`` is its row of ``loss_associations``; of its kind ``selected``, the loss is that of keeping 16 keys.
     """
     loss = "delta_loss_selected" if correlation["kind"] == "selected" else "delta_loss"
     rows = numbers.drop_nulls(numbers.drop_nulls(_select_rows(heads, measure, loss), measure), loss)
@@ -176,15 +162,7 @@ def list_panels(policies: Sequence[Row]) -> list[str]:
 
 
 def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
-    """Increase of the loss against the mean number of keys kept, a curve for each policy.
-
-    Parameters
-    ----------
-    policies
-        ``loss_by_keys``: policy, budget, keys_kept, draws, delta_loss, low, high (or NULL: no band).
-    panel
-        One of ``PANELS``, whose policies are drawn.
-    """
+    """Increase of the loss against the mean number of keys, a curve for each policy of a panel (``loss_by_keys``)."""
     rows = [
         {**row, "name": findings.POLICIES[row["policy"]]}
         for row in policies.to_pylist()

@@ -97,18 +97,7 @@ _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 def explorer(heads: pa.Table, curves: pa.Table, *, n: int, first: Row) -> alt.ConcatChart:
     """A map of all heads, and the curves of the head that is chosen by a click or in two inputs.
 
-    Parameters
-    ----------
-    heads
-        ``explorer_heads``: layer, head, label, nearest, patterns, margin, agreement, sequences, elbow_n, precision,
-        recall, auc, sink_weight, rho_0, and those of ``FURTHER``.
-    curves
-        ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
-    n
-        The N of ``recall`` in ``heads``.
-    first
-        Layer and head that are chosen first.
-
+    Rows are ``explorer_heads``, at ``n``, and ``explorer_curves``, whose lists are over n; ``first`` is chosen first.
     Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
     rows = add_nearest(_join_rows(heads.to_pylist(), curves.to_pylist()))

@@ -59,16 +59,9 @@ def member_axis(rows: Sequence[Row], field: str = "label", *, orient: Literal["b
 
 
 def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerChart:
-    """A quantity of the model over the members, with its interval; a cross for a member that lacks it.
+    """A quantity over the members with its interval, a cross for one that lacks it (``family_of_model``).
 
-    Parameters
-    ----------
-    table
-        ``family_of_model``: label, member, quantity, value, value_low, value_high.
-    quantity
-        The quantity to draw.
-    ordered
-        Whether a line connects the members: whether they are in order along an axis.
+    A line connects members that are ``ordered`` along an axis.
     """
     rows = [row for row in table.to_pylist() if row["quantity"] == quantity]
     title = findings.title_quantity(quantity)
@@ -96,19 +89,7 @@ def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
 
 
 def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
-    """Recall or AUC over the members beside chance and the twins of random weights (``family_of_model``).
-
-    Parameters
-    ----------
-    table
-        ``family_of_model``.
-    name
-        ``recall`` or ``auc``.
-    title
-        Name of the measure.
-    ordered
-        As in ``trend``.
-    """
+    """Recall or AUC over the members beside chance and the twins of random weights (``family_of_model``)."""
     names = {name + end: label for end, label in BESIDE.items()}
     rows = [row for row in table.to_pylist() if row["quantity"] in names]
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
@@ -221,16 +202,9 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
 
 
 def traces(table: pa.Table, title: str, *, threshold: float | None = None) -> alt.LayerChart:
-    """A quantity of every head over the studies; heads in which it appears are blue, the largest with their names.
+    """A quantity of every head over the studies (``family_heads``).
 
-    Parameters
-    ----------
-    table
-        ``family_heads``.
-    title
-        Name of the quantity.
-    threshold
-        What a head must exceed for the quantity to appear in it; ``None``: no head is tested.
+    Heads in which it comes to exceed ``threshold`` are blue, the largest with their names.
     """
     rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table.to_pylist()]
     last = max(row["member"] for row in drop_nulls(rows, "value"))

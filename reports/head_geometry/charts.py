@@ -55,15 +55,7 @@ NEAR = 2
 
 
 def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
-    """‖s_N‖ of one head against N, also without the sink's and the last token's part (Figure 7 top).
-
-    Parameters
-    ----------
-    curve
-        ``diagnostics_of_head``: n, norm_s, norm_s_without_sink, norm_s_without_last (model units, or NULL: no line).
-    title
-        Which head it is.
-    """
+    """‖s_N‖ of one head against N, also without sink and last token (Figure 7 top; ``diagnostics_of_head``)."""
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
     lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
@@ -72,16 +64,9 @@ def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
 
 
 def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
-    """Cosine of s_N with the value states of the sink and of the last token against N (Figure 7 bottom).
+    """Cosine of s_N with sink and last token against N (Figure 7 bottom; ``diagnostics_of_head``).
 
-    Parameters
-    ----------
-    curve
-        ``diagnostics_of_head``: n, cos_sink, cos_last (or NULL: no line), at least one of them known somewhere.
-    title
-        Which head it is.
-    domain
-        Smallest and largest cosine of all charts that are shown side by side.
+    ``domain`` spans the cosines of all charts side by side.
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
@@ -107,17 +92,9 @@ def _draw_lines(
 
 
 def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerChart:
-    """Mean contribution of every key to a head's output, one column of points per context size (Figure 10).
+    """Mean contribution of every key to a head's output, by context size (Figure 10; ``contributions_of_head``).
 
-    Parameters
-    ----------
-    keys
-        ``contributions_of_head``: query, position, role, mean_norm_y (model units, above 0 somewhere),
-        mean_cos_last (or NULL: no colour).
-    title
-        Which head it is.
-    largest
-        Largest absolute cosine of the other keys of all charts that are shown side by side.
+    ``largest`` is the largest absolute cosine of other keys of all charts side by side.
     """
     records = keys.to_pylist()
     rows = [_build_row(row) for row in _select_contexts(findings.select_visible(records))]
@@ -202,19 +179,9 @@ def _colour_cosines(largest: float) -> alt.Color:
 
 
 def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
-    """Directions of a head's value states within its first three principal directions, as a turned ball (Figure 9).
+    """Value states of a head within three principal directions, as a ball (Figure 9; ``directions_of_head``).
 
-    Parameters
-    ----------
-    directions
-        ``directions_of_head``: position, x, y, z (components of unit vectors), mean_weight (share, or NULL), role,
-        selected_rank.
-    title
-        Which head it is.
-    of_kv_head
-        Row of ``principal_directions_by_head``: share_1, share_2, share_3, effective_dimension, head_dim.
-    n
-        Number of keys of the largest weight that are filled.
+    The ``n`` keys of largest weight are filled; ``of_kv_head`` is a row of ``principal_directions_by_head``.
     """
     records = directions.to_pylist()
     heavy = {row["position"] for row in findings.select_heaviest(records, n)}
@@ -347,14 +314,7 @@ def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
 
 
 def dimensions(heads: pa.Table) -> alt.LayerChart:
-    """Effective dimension of every KV head's value states by layer, with each layer's mean (beside Figure 9).
-
-    Parameters
-    ----------
-    heads
-        ``principal_directions_by_head``: layer, kv_head, effective_dimension (number of directions, or NULL: left
-        out), share_1, share_2, share_3 (shares of squared length), head_dim.
-    """
+    """Effective dimension of KV heads by layer (beside Figure 9; ``principal_directions_by_head``)."""
     records = heads.to_pylist()
     rows = numbers.drop_nulls(records, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)

@@ -26,13 +26,7 @@ Plane = tuple[alt.Scale, alt.Scale]
 
 
 def value_states(keys: pa.Table) -> alt.LayerChart:
-    """Value states of the example on the unit circle (Figure 1 left).
-
-    Parameters
-    ----------
-    keys
-        The example: key, weight (share), selected, v_x, v_y, y_x, y_y, distance, within.
-    """
+    """Value states of the keys of the example on the unit circle (Figure 1 left)."""
     rows, plane = _build_rows(keys, "v", aside=0.15), equal_scales((0, 0), ROOM)
     selected = sum(row["selected"] for row in rows)
     description = f"{numbers.count(len(rows), 'key')} on a circle of radius 1, {selected} of them selected."
@@ -41,13 +35,7 @@ def value_states(keys: pa.Table) -> alt.LayerChart:
 
 
 def weighted_states(keys: pa.Table) -> alt.LayerChart:
-    """The same value states times their attention weights, moved towards the origin (Figure 1 middle).
-
-    Parameters
-    ----------
-    keys
-        As of ``value_states``.
-    """
+    """The same value states times their attention weights, moved towards the origin (Figure 1 middle)."""
     rows, plane = _build_rows(keys, "y"), equal_scales((0, 0), ROOM)
     heaviest = max(rows, key=lambda row: row["weight"])
     description = (
@@ -61,17 +49,7 @@ def weighted_states(keys: pa.Table) -> alt.LayerChart:
 
 
 def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float) -> alt.LayerChart:
-    """The weighted value states around their sum, and the two balls that decide what counts (Figure 1 right).
-
-    Parameters
-    ----------
-    keys
-        As of ``value_states``.
-    s
-        The sum of the selected weighted value states.
-    r_min, r_max
-        Radii of the balls: distance from s to the nearest key left out, and to the farthest selected key.
-    """
+    """The weighted value states around their sum s, and the balls of both radii (Figure 1 right)."""
     rows = _build_rows(keys, "y", aside=0.035)
     plane = _fit_plane(rows, s, r_max)
     return _build_chart(

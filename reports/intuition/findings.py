@@ -9,15 +9,7 @@ WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 
 
 def describe_example(keys: Sequence[Row], r_min: float, r_max: float) -> str:
-    """Keys of the example that count for Recall and against Precision.
-
-    Parameters
-    ----------
-    keys
-        Rows of the example: key (from 1), selected, within (of r_min if selected, of r_max if not).
-    r_min, r_max
-        Radii around s: to the nearest key left out, and to the farthest selected key.
-    """
+    """Keys of the example that count for Recall, within r_min, and against Precision, within r_max."""
     chosen, others = ([row for row in keys if row["selected"] is selected] for selected in (True, False))
     near, far = ([row for row in chosen if row["within"] is within] for within in (True, False))
     mixed = [row for row in others if row["within"]]

@@ -52,15 +52,7 @@ SMALL = 12
 
 
 def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
-    """Share of each kind of head, layer by layer (Figure 8), and of those that meet no rule.
-
-    Parameters
-    ----------
-    shares
-        ``taxonomy_by_layer``: layer, label, heads, share (from 0 to 1).
-    heads
-        ``taxonomy_of_heads``: layer, head, label, for the description and the height.
-    """
+    """Share of each kind of head by layer (Figure 8; ``taxonomy_by_layer``; ``taxonomy_of_heads`` for its words)."""
     tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
     rows = heads.to_pylist()
     x = layer_axis(rows)
@@ -74,13 +66,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
 
 
 def kinds_map(heads: pa.Table) -> alt.LayerChart:
-    """The kind of every head, layers by heads.
-
-    Parameters
-    ----------
-    heads
-        ``taxonomy_of_heads``: layer, head, label, nearest, margin, agreement (share of sequences), and the scores.
-    """
+    """The kind of every head, layers by heads (``taxonomy_of_heads``)."""
     rows = add_nearest(heads.select(VERDICT).to_pylist())
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
@@ -113,16 +99,7 @@ def _make_score_tooltips() -> list[alt.Tooltip]:
 
 
 def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
-    """Every head by level and change of cos(s_N, v_L), with the thresholds of Mixers and Reset heads.
-
-    Parameters
-    ----------
-    heads
-        ``taxonomy_of_heads``: layer, head, label, cos_last_level, cos_last_change (of a cosine; heads without one are
-        left out) and the other quantities of the rules.
-    thresholds
-        ``taxonomy_thresholds``: threshold, value.
-    """
+    """Every head by level and change of cos(s_N, v_L) (``taxonomy_of_heads``, ``taxonomy_thresholds``)."""
     rows = add_nearest(numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level"))
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _find_extents(rows, values)
@@ -184,15 +161,7 @@ def _make_signature_tooltips() -> list[alt.Tooltip]:
 
 
 def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
-    """Precision or Recall against N, mean and spread over the heads of each kind (Figure 11).
-
-    Parameters
-    ----------
-    curves
-        ``curves_by_label``: label, metric, n, heads, mean, p10, p90 (ratios from 0 to 1).
-    metric
-        ``precision`` or ``recall``.
-    """
+    """Precision or Recall against N, mean and spread over the heads of each kind (Figure 11; ``curves_by_label``)."""
     rows = [row for row in curves.to_pylist() if row["metric"] == metric]
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))

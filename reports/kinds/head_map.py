@@ -33,14 +33,9 @@ HEIGHT, LEGEND = 380, 66
 
 
 def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
-    """Every head as a point, coloured by what the reader chooses; the page marks the head that is chosen.
+    """Every head as a point, in a colour that the reader chooses (``head_map``, ``head_map_axes``).
 
-    Parameters
-    ----------
-    heads
-        ``head_map``: layer, head, x, y, label, nearest, kept, reached, patterns, delta_loss.
-    axes
-        ``head_map_axes``: axis, curve, direction.
+    The page marks the head that is chosen.
     """
     rows = add_nearest([_shape_row(row) for row in heads.to_pylist()])
     offered = {name: title for name, title in COLOURS.items() if any(row[name] is not None for row in rows)}

@@ -52,16 +52,9 @@ def fill_cells(base: alt.Chart, *, letters: bool) -> alt.Chart:
 
 
 def label_colour(column: str = "label", *, symbol: str | None = None, letters: bool = False) -> alt.Color:
-    """Colour by a column of labels.
+    """Colour by ``label``, or ``near``, whose legend has the kinds alone.
 
-    Parameters
-    ----------
-    column
-        ``label``, or ``near``, whose legend has the kinds alone.
-    symbol
-        Symbol of the legend: ``square``, ``circle`` ...; ``None`` for a stroke.
-    letters
-        Whether the legend also shows the letter of each kind, for charts that write it.
+    The legend's symbol is a stroke if none is named; it has the ``letters`` of kinds for charts that write them.
     """
     names = {label: f"{letter}: {label}" if letter else label for label, letter in WRITTEN.items()}
     named = alt.Legend(
@@ -110,16 +103,9 @@ def label_dash() -> alt.StrokeDash:
 
 
 def stack_shares(rows: Sequence[Row], column: str) -> list[Row]:
-    """Stack the shares of the kinds as segments: ``low``, ``high``, ``middle`` and the ``letter``.
+    """Stack the shares of the kinds in the bars of a column: ``low``, ``high``, ``middle`` and the ``letter``.
 
     Heads that meet no rule have no segment: they are the room that is left.
-
-    Parameters
-    ----------
-    rows
-        ``column``, label and share; segments of one label in a bar keep the order of the rows.
-    column
-        Column that identifies the bars; shares of one bar sum to 1.
     """
     segments, tops = [], dict.fromkeys((row[column] for row in rows), 0.0)
     lettered = len(tops) <= LETTERED

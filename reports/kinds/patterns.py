@@ -15,13 +15,7 @@ ROW = 24
 
 
 def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
-    """How heads of each label differ from all others in a quantity, with 95 % intervals over sequences.
-
-    Parameters
-    ----------
-    rows
-        ``measures_by_label``: quantity, label, heads, value, value_low, value_high.
-    """
+    """How heads of each label differ from all others in a quantity, with intervals (``measures_by_label``)."""
     chosen = [row for row in rows if row["quantity"] == quantity]
     labels = [label for label in LABELS if any(row["label"] == label for row in chosen)]
     name, base = QUANTITIES[quantity], alt.Chart().encode(y=alt.Y("label:N", sort=labels).title("Label"))

@@ -38,14 +38,7 @@ LOWEST = 1e-4
 
 
 def distances(rows: pa.Table) -> alt.LayerChart:
-    """Distance of the selected keys from the rest against N at the last query, with that of random keys.
-
-    Parameters
-    ----------
-    rows
-        ``distances_by_n``: query, n_keys, n, heads, and over the norm of the output relative_distance, low, high,
-        relative_random_distance, fitted (or NULL: a gap).
-    """
+    """Distance of selected and of random keys from the rest against N, at the last query (``distances_by_n``)."""
     last_rows = findings.select_last_query(rows.to_pylist())
     last = max(row["n"] for row in last_rows)
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
@@ -72,13 +65,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
 
 
 def distance_ratios(rows: pa.Table) -> alt.LayerChart:
-    """The same distance over that of random keys, one line for each size of the context.
-
-    Parameters
-    ----------
-    rows
-        ``distances_by_n``: n_keys, n, beside_random (a ratio, or NULL: a gap).
-    """
+    """The same distance over that of random keys, a line for each size of the context (``distances_by_n``)."""
     known = numbers.drop_nulls(rows.to_pylist(), "beside_random")
     sizes = findings.list_sizes(known)
     scale = alt.Scale(domain=sizes)
@@ -102,13 +89,7 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
 
 
 def convergence(rows: pa.Table) -> alt.LayerChart:
-    """Effective keys and N_90 over the number of keys, against the number of keys, mean and spread over heads.
-
-    Parameters
-    ----------
-    rows
-        ``convergence_by_query``: n_keys, heads, and effective_share and n_90_share with their _p10 and _p90 (ratios).
-    """
+    """Effective keys and N_90 over the number of keys, mean and spread over heads (``convergence_by_query``)."""
     records = rows.to_pylist()
     x = log_axis("n_keys", "Number of keys (log scale)", findings.list_sizes(records), padding=14)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -127,13 +108,7 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
 
 
 def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
-    """Effective keys over all keys, a dot for each head, layer by layer.
-
-    Parameters
-    ----------
-    heads
-        ``convergence_by_head``: layer, head, n_keys, effective_share, n_90_share, largest_deviation.
-    """
+    """Effective keys over all keys, a dot for each head, layer by layer (``convergence_by_head``)."""
     rows = heads.to_pylist()
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
@@ -149,14 +124,7 @@ def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
 
 
 def distinguishable(rows: pa.Table) -> alt.LayerChart:
-    """Share of the selected keys that can be told apart against N, with the reported band.
-
-    Parameters
-    ----------
-    rows
-        ``distinguishable_by_n``: n, share, low, high (or NULL: no band), p10, p90, band_low, band_high,
-        heads_within (ratios).
-    """
+    """Share of the selected keys told apart against N, with the reported band (``distinguishable_by_n``)."""
     records = rows.to_pylist()
     last, low, high = records[-1]["n"], records[0]["band_low"], records[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -182,14 +150,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
 
 
 def sensitivity(rows: pa.Table) -> alt.LayerChart:
-    """Spectral norm of the softmax Jacobian against the temperature, with its bounds.
-
-    Parameters
-    ----------
-    rows
-        ``sensitivity_bounds_model``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
-        closeness, reported_holds.
-    """
+    """Spectral norm of the softmax Jacobian against the temperature, with bounds (``sensitivity_bounds_model``)."""
     floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
     powers = range(
         floor(log10(min(row["lowest"] for row in floored))), 1 + ceil(log10(max(row["half"] for row in floored)))
@@ -223,13 +184,7 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
 
 
 def best_temperatures(rows: pa.Table) -> alt.LayerChart:
-    """Number of heads whose AUC, or Recall, is largest at each temperature.
-
-    Parameters
-    ----------
-    rows
-        ``best_temperatures``: measure, temperature, n, heads, gain_above_0, mean_gain.
-    """
+    """Number of heads whose AUC, or Recall, is largest at each temperature (``best_temperatures``)."""
     labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)

@@ -12,15 +12,7 @@ SHOWN = ("layer", "head", "planted", "fitted", "low", "high")
 
 
 def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
-    """One fitted parameter against its planted value, head by head, with the diagonal on which both agree.
-
-    Parameters
-    ----------
-    heads
-        ``planted_recovery`` for one parameter: layer, head, planted, fitted (or NULL: left out), low, high.
-    parameter
-        Name of the parameter, one of ``reports.findings.PARAMETERS``.
-    """
+    """A fitted parameter against its planted value, with the diagonal where they agree (``planted_recovery``)."""
     compared = findings.select_compared(heads.to_pylist())
     rows = [{column: row[column] for column in SHOWN} for row in compared]
     ends = [value for row in rows for value in (row["planted"], row["fitted"])]

@@ -48,19 +48,9 @@ MODEL, TWIN = "this model", "random weights"
 
 
 def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
-    """One metric of the whole model against N, with both nulls, its twin and the printed bounds (Figure 5).
+    """One metric of the model against N, with nulls, twin and printed bounds (Figure 5; ``bounds_by_n``).
 
-    Parameters
-    ----------
-    curves
-        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
-        precision_floor.
-    nulls
-        ``separability_by_n``: measure, null_model, n, null_value; without a row of the metric no null is drawn.
-    twin
-        ``curves_by_n`` of the model of random weights: metric, n, mean; ``None``: there is none.
-    metric
-        ``precision`` or ``recall``.
+    The others are ``separability_by_n`` and the twin's ``curves_by_n``, or None.
     """
     rows = findings.join_bounds(curves.to_pylist(), metric)
     last, name = max(row["n"] for row in rows), numbers.NAMES[metric]
@@ -100,18 +90,7 @@ def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int
 
 
 def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
-    """One metric of the whole model against N with its bounds; N at which it lies outside are marked (Figure 5).
-
-    Parameters
-    ----------
-    curves
-        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
-        precision_floor.
-    metric
-        The metric that is drawn.
-    elbow_n
-        Elbow of the model, which a rule marks; ``None``: there is none.
-    """
+    """One metric of the model against N with its bounds; means outside are marked (Figure 5; ``bounds_by_n``)."""
     rows = findings.join_bounds(curves.to_pylist(), metric)
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -139,17 +118,7 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
 
 
 def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
-    """Precision P(r_max, N) or Recall R(r_min, N) of every head at one N; the value is written where there is room.
-
-    Parameters
-    ----------
-    heads
-        ``heads_at_n``: layer, head, and the metric (ratio from 0 to 1, or NULL: a blank cell).
-    metric
-        ``precision`` or ``recall``.
-    n
-        The N of the table.
-    """
+    """Precision or Recall of every head at one N, written where there is room (``heads_at_n``)."""
     rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
     name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
@@ -173,13 +142,7 @@ def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
 
 
 def elbows(heads: pa.Table) -> alt.LayerChart:
-    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range.
-
-    Parameters
-    ----------
-    heads
-        ``elbow_by_head``: elbow_n (or NULL: left out).
-    """
+    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range (``elbow_by_head``)."""
     bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in numbers.drop_nulls(heads.to_pylist(), "elbow_n"))
     inside, beyond = findings.ELBOW_RANGES
     rows = [

@@ -17,14 +17,7 @@ _y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(
 
 
 def sink_effect(curve: pa.Table) -> alt.LayerChart:
-    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, with its interval (Figure 6).
-
-    Parameters
-    ----------
-    curve
-        ``sink_effect``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
-        correlation_high (NULL: no band).
-    """
+    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, with its interval (Figure 6; ``sink_effect``)."""
     rows: list[Row] = curve.to_pylist()
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
     return layer_chart(
@@ -39,13 +32,7 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
 
 
 def sink_effects(curves: pa.Table) -> alt.LayerChart:
-    """The same correlation for several studies, one line each with its own colour and dashes (Figure 6).
-
-    Parameters
-    ----------
-    curves
-        ``sink_effect`` of each study, with the column study; studies without a correlation have no line.
-    """
+    """The same correlation for several studies, a line each (Figure 6; ``sink_effect`` with the column study)."""
     rows: list[Row] = numbers.drop_nulls(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
     color, dash = distinguish_lines("study", studies)
@@ -69,16 +56,7 @@ def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
 
 
 def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
-    """Recall of every head at one N against ρ_0: the points that Figure 6 correlates.
-
-    Parameters
-    ----------
-    heads
-        ``sink_heads`` at this N: layer, head, label, nearest, recall (ratio from 0 to 1), rho_0 (cosine); heads without
-        one of the last two are left out.
-    n
-        The N of the table.
-    """
+    """Recall at one N against ρ_0, a dot for each head that has both: what Figure 6 correlates (``sink_heads``)."""
     rows = add_nearest(findings.select_sink_points(heads.to_pylist()))
     x = (
         alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True))
