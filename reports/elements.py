@@ -89,11 +89,7 @@ class WrittenEncoding(alt.FacetedEncoding):
 
 
 def layer_chart(
-    rows: Sequence[Row],
-    title: str,
-    description: str,
-    *layers: alt.Chart | alt.LayerChart,
-    height: int | None = None,
+    rows: Sequence[Row], title: str, description: str, *layers: alt.Chart | alt.LayerChart, height: int | None = None
 ) -> alt.LayerChart:
     """Layers over the same rows, as wide as their container and ``height`` pixels high (or as the theme sets).
 

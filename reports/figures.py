@@ -12,11 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reports.findings.numbers import (
-    Row,
-    number,
-    percent,
-)
+from reports.findings.numbers import Row, number, percent
 from reports.queries import Answer, Parameter, ask
 from storage.errors import UserError
 

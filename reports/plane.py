@@ -62,7 +62,5 @@ def note(text: str, side: Literal["left", "right"], *, upper: bool = False) -> a
     base = alt.Chart(alt.InlineData(values=[{"note": text}]))
     mark: alt.Chart = base.mark_text(style="reference-label", align=side, baseline="top" if upper else "bottom")
     return mark.encode(
-        x=XValue(0 if side == "left" else "width"),
-        y=YValue(0 if upper else "height"),
-        text=alt.Text("note:N"),
+        x=XValue(0 if side == "left" else "width"), y=YValue(0 if upper else "height"), text=alt.Text("note:N")
     )

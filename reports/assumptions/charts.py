@@ -33,17 +33,10 @@ from reports.elements import (
 from reports.findings import numbers
 from reports.findings.numbers import Row
 
-VARIATIONS = {
-    "cv_of_mean_norm": "of the mean norm over sequences",
-    "cv_within_sequence": "within one sequence",
-}
+VARIATIONS = {"cv_of_mean_norm": "of the mean norm over sequences", "cv_within_sequence": "within one sequence"}
 """Coefficients of variation, as the legend names them."""
 
-SIMILARITIES = {
-    "mean_cosine": "measured",
-    "exponential": "exponential",
-    "with_floor": "with a floor",
-}
+SIMILARITIES = {"mean_cosine": "measured", "exponential": "exponential", "with_floor": "with a floor"}
 """Lines of a chart of similarity, as its legend names them."""
 
 BOUNDARY = 0.09

@@ -29,11 +29,7 @@ def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     return Listing(
         ("Claim", "Source", *rows),
         tuple(
-            (
-                same[0]["statement"],
-                same[0]["source"],
-                *(_format_judgement(row) for row in same),
-            )
+            (same[0]["statement"], same[0]["source"], *(_format_judgement(row) for row in same))
             for same in zip(*rows.values(), strict=True)
             if any(row["verdict"] != "not testable" for row in same)
         ),

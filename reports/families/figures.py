@@ -78,10 +78,7 @@ def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...
             figures,
         ),
         Section(
-            "layers",
-            "By layer",
-            "Where in the model a quantity appears, and in which study.",
-            (_build_layers(source),),
+            "layers", "By layer", "Where in the model a quantity appears, and in which study.", (_build_layers(source),)
         ),
         Section(
             "heads",

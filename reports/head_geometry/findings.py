@@ -18,11 +18,7 @@ from reports.findings.numbers import (
 )
 from reports.kinds.findings import KINDS
 
-NORMS = {
-    "norm_s": "the sum",
-    "norm_s_without_sink": "without sink",
-    "norm_s_without_last": "without last",
-}
+NORMS = {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"}
 """Norms of the representative vector, as the legend names them."""
 
 COSINES = {"cos_sink": "sink", "cos_last": "last token"}
@@ -67,8 +63,7 @@ def describe_norms(curve: Sequence[Row]) -> str:
     ]
     hidden = "A window hides the sink." if last["norm_s_without_sink"] is None else ""
     return join_sentences(
-        f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}: {', '.join(parts)}.",
-        hidden,
+        f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}: {', '.join(parts)}.", hidden
     )
 
 

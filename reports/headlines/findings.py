@@ -7,13 +7,7 @@ from itertools import product
 from geometry.statistics.verdicts import LEAST_SEQUENCES
 from reports.figures import DASH, Listing
 from reports.findings.claims import BEYOND, summarise_claims
-from reports.findings.numbers import (
-    Row,
-    count,
-    format_with_interval,
-    join_words,
-    percent,
-)
+from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
 
 MOST_FACTS = 5
 """Largest number of facts that are told at the top of a page and at the end of a run."""

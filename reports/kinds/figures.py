@@ -41,8 +41,7 @@ def build_depth(source: Source) -> Figure:
     shares = source.ask_query("taxonomy_by_layer").table
     return draft.show(
         numbers.join_sentences(
-            taxonomy_findings.describe_kinds(draft.rows),
-            taxonomy_findings.describe_depths(draft.rows),
+            taxonomy_findings.describe_kinds(draft.rows), taxonomy_findings.describe_depths(draft.rows)
         ),
         "The share that is left meets no rule. Each head has one label, which its tooltip gives. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "

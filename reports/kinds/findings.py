@@ -6,16 +6,7 @@ from operator import itemgetter
 from statistics import fmean
 
 from reports.figures import Listing, tabulate
-from reports.findings.numbers import (
-    NAMES,
-    Row,
-    count,
-    describe_course,
-    drop_nulls,
-    join_sentences,
-    number,
-    percent,
-)
+from reports.findings.numbers import NAMES, Row, count, describe_course, drop_nulls, join_sentences, number, percent
 
 KINDS = ("Retriever", "Mixer", "Reset")
 """The kinds of heads, in the order of every chart and table."""

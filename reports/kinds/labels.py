@@ -84,10 +84,7 @@ def dots(
     if not legend:
         colour["legend"], shape["legend"] = None, None
     marks = (
-        (
-            "!datum.met",
-            alt.Chart().mark_point(filled=False, size=size, strokeWidth=1, opacity=0.7),
-        ),
+        ("!datum.met", alt.Chart().mark_point(filled=False, size=size, strokeWidth=1, opacity=0.7)),
         ("datum.met", alt.Chart().mark_point(filled=True, size=1.5 * size, opacity=0.85)),
     )
     return [

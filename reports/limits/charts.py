@@ -23,11 +23,7 @@ from reports.elements import (
 from reports.findings import numbers
 from reports.limits import findings
 
-DISTANCES = {
-    "relative_distance": "largest weights",
-    "relative_random_distance": "random keys",
-    "fitted": "power of N",
-}
+DISTANCES = {"relative_distance": "largest weights", "relative_random_distance": "random keys", "fitted": "power of N"}
 """Lines of the chart of distances, as its legend names them."""
 
 NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1/(2T)"}

@@ -72,10 +72,7 @@ def _build_convergence(source: Source) -> Figure | None:
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
         "heads. The paper draws no such figure.",
         answer,
-        charts=(
-            *([charts.convergence(answer.table)] if several else []),
-            charts.convergence_of_heads(heads.table),
-        ),
+        charts=(*([charts.convergence(answer.table)] if several else []), charts.convergence_of_heads(heads.table)),
         tab="Uniform weights",
         titled=True,
     )

@@ -34,12 +34,7 @@ WRITTEN_HEADS, WRITTEN_HEIGHT = 12, 16
 BOUNDED = {metric: f"{name} against N, with bounds" for metric, name in numbers.NAMES.items()}
 """Titles of charts with bounds; the paper draws no F."""
 
-LINES = {
-    "mean": "mean",
-    "upper": "upper, printed",
-    "lower": "lower, printed",
-    "scale_free_lower": "lower, scale-free",
-}
+LINES = {"mean": "mean", "upper": "upper, printed", "lower": "lower, printed", "scale_free_lower": "lower, scale-free"}
 """Lines of a chart with bounds, as its legend names them."""
 
 
@@ -126,8 +121,7 @@ def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
     base, height = head_grid(rows)
     legend = alt.Legend(format=".2~f", gradientLength=height)
     cells = base.mark_rect().encode(
-        color=alt.Color(f"{metric}:Q", title=None, legend=legend),
-        tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})],
+        color=alt.Color(f"{metric}:Q", title=None, legend=legend), tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})]
     )
     text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
     written = write_in_cells(base, text, f"datum.{metric}", middle)
