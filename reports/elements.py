@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, floor, isfinite, log10
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import altair as alt
 import numpy as np
@@ -68,20 +68,8 @@ Line = dict[str, Any]
 """A line of a tooltip, as it is written."""
 
 
-class RowData(alt.InlineData):
-    """Rows that the copies of a chart share: Altair copies a chart, with every number, whenever a part is added."""
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """The same rows, which nothing changes."""
-        return self
-
-
 class WrittenEncoding(alt.FacetedEncoding):
-    """Channels as a page holds them, which the copies of a layer share, since nothing changes them."""
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """The same channels."""
-        return self
+    """Channels as a page holds them."""
 
     def to_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The channels by name."""
@@ -105,7 +93,7 @@ def layer_chart(
         layer=written,
         transform=[alt.CalculateTransform(**{"calculate": how, "as": name}) for name, how in texts.items()]
         or alt.Undefined,
-        data=RowData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
+        data=alt.InlineData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
         width="container",

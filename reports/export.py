@@ -108,7 +108,8 @@ def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool =
     refuse_existing((folder / name for name in names), overwrite=overwrite)
     for figure in tqdm(figures, desc="tables", unit="table", disable=None):
         table = figure.table if figure.whole is None else figure.whole
-        for ending, content in (("csv", _encode_csv(table)), ("parquet", _encode_parquet(table))):
+        parquet.write_table(table, encoded := BytesIO())
+        for ending, content in (("csv", _encode_csv(table)), ("parquet", encoded.getvalue())):
             written.append(folder / f"{figure.key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
@@ -130,10 +131,4 @@ def _encode_csv(table: pa.Table) -> bytes:
         table = table.set_column(table.column_names.index(name), name, pa.array(texts, pa.string()))
     buffer = BytesIO()
     csv.write_csv(table, buffer)
-    return buffer.getvalue()
-
-
-def _encode_parquet(table: pa.Table) -> bytes:
-    buffer = BytesIO()
-    parquet.write_table(table, buffer)
     return buffer.getvalue()

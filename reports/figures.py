@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, number, percent
 from reports.queries import Answer, Parameter, ask
 from storage.errors import UserError
@@ -45,6 +46,11 @@ Cell = Callable[[Row], str]
 def tabulate(rows: Iterable[Row], columns: Mapping[str, Cell]) -> Listing:
     """A table of these columns, by heading."""
     return Listing(tuple(columns), tuple(tuple(write(row) for write in columns.values()) for row in rows))
+
+
+def format_own_interval(row: Row, name: str) -> str:
+    """Format a value with the interval in the columns that are named after it; empty without a value."""
+    return format_interval(row, name, low=f"{name}_low", high=f"{name}_high")
 
 
 def format_number(value: float | None) -> str:
@@ -110,6 +116,11 @@ class Figure:
     def empty(self) -> bool:
         """Whether there is nothing to show."""
         return not self.charts and self.listing is None
+
+    @property
+    def kind(self) -> Literal["open", "tabs", "folded"]:
+        """How it is shown among its neighbours."""
+        return "folded" if self.folded else "tabs" if self.tab else "open"
 
     @property
     def wide(self) -> bool:
@@ -193,11 +204,7 @@ class Section:
     @property
     def groups(self) -> tuple[Group, ...]:
         """Its figures that have something to show by how they are shown, in reading order."""
-        return tuple(Group(kind, tuple(some)) for kind, some in groupby(self.shown, key=_classify_figure))
-
-
-def _classify_figure(figure: Figure) -> Literal["open", "tabs", "folded"]:
-    return "folded" if figure.folded else "tabs" if figure.tab else "open"
+        return tuple(Group(kind, tuple(some)) for kind, some in groupby(self.shown, key=lambda figure: figure.kind))
 
 
 @dataclass

@@ -24,18 +24,7 @@ def write_index(
 ) -> Path:
     """Write the index of the studies of a warehouse atomically; an existing file at ``path`` is replaced.
 
-    Parameters
-    ----------
-    connection
-        Open warehouse; only read from.
-    path
-        The HTML file; its folder is created.
-    reports
-        Relative links to the existing reports, by study.
-    comparisons
-        Relative links to the existing comparisons, by the name under which they are shown.
-    families
-        Relative links to the pages of families, by name.
+    The others are relative links to existing pages: reports by study, comparisons and families by their names.
 
     Raises
     ------

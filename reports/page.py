@@ -91,20 +91,8 @@ def write_report(
 ) -> ReportSummary:
     """Write the report of a study atomically; an existing report at ``path`` is replaced.
 
-    Parameters
-    ----------
-    connection
-        Open warehouse; only read from.
-    study
-        Name of the study.
-    path
-        The HTML file; its folder is created.
-    map_n
-        N of the maps of Precision and Recall, at least 1; if it exceeds the largest N of the study, the maps show that.
-    home
-        Relative link to the index of all studies; ``None`` if there is none.
-    origin
-        What the page is made from, as the caller describes it; written to the head of the page.
+    Maps of Precision and Recall are at N = ``map_n``, or at the largest N of the study; ``home`` is a relative link to
+    the index, ``origin`` what the page is made from, as the caller describes it, which its head keeps.
 
     Raises
     ------

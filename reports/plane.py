@@ -6,7 +6,7 @@ from typing import Literal
 
 import altair as alt
 
-from reports.elements import RowData, XValue, YValue
+from reports.elements import XValue, YValue
 from reports.findings.numbers import Row
 
 STEPS = 72
@@ -52,7 +52,7 @@ def circle(center: Sequence[float], radius: float) -> list[Row]:
 
 def ring(x: alt.X, y: alt.Y, center: Sequence[float], radius: float, style: str) -> alt.Chart:
     """A circle that is hidden from screen readers."""
-    corners = alt.Chart(RowData(values=circle(center, radius)))
+    corners = alt.Chart(alt.InlineData(values=circle(center, radius)))
     line: alt.Chart = corners.mark_line(style=style, strokeWidth=1.25, aria=False)
     return line.encode(x=x, y=y, order=alt.Order("order:Q"))
 

@@ -11,7 +11,7 @@ from reports.claims import figures as claims
 from reports.contexts import figures as contexts
 from reports.effects import figures as effects
 from reports.explorer import figures as explorer
-from reports.figures import Figure, Section, Source
+from reports.figures import Section, Source
 from reports.head_geometry import figures as head_geometry
 from reports.intuition import figures as intuition
 from reports.kinds import figures as kinds
@@ -21,16 +21,14 @@ from reports.separation import figures as separation
 from reports.sink import figures as sink
 
 
-def _append(section: Section, figures: tuple[Figure, ...]) -> Section:
-    return replace(section, figures=(*section.figures, *figures))
-
-
 def _build_separation(source: Source) -> Section:
-    return _append(separation.build_section(source), (*contexts.build_figures(source), intuition.build_example()))
+    section = separation.build_section(source)
+    return replace(section, figures=(*section.figures, *contexts.build_figures(source), intuition.build_example()))
 
 
 def _build_kinds(source: Source) -> Section:
-    return _append(kinds.build_section(source), contexts.build_labels(source))
+    section = kinds.build_section(source)
+    return replace(section, figures=(*section.figures, *contexts.build_labels(source)))
 
 
 BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (

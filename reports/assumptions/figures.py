@@ -7,16 +7,6 @@ from reports.findings import numbers
 NO_POSITIONS = "The warehouse holds no rows by position for this study."
 
 
-def build_norms(source: Source) -> tuple[Figure, ...]:
-    """Assumption 1."""
-    return (_build_value_norm(source), _build_variation(source))
-
-
-def build_similarity(source: Source) -> tuple[Figure, ...]:
-    """Assumption 2."""
-    return (_build_errors(source), _build_model(source), _build_curves(source))
-
-
 def _build_value_norm(source: Source) -> Figure:
     draft = Draft("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
     if not draft.table.num_rows:
@@ -147,11 +137,6 @@ FITTED = [
 NO_SINK = "A sliding window hides position 0 from every head, so no head can attend to the sink."
 
 
-def build_weights(source: Source) -> tuple[Figure, ...]:
-    """Assumption 3."""
-    return (_build_attention(source), _build_variants(source))
-
-
 def _build_attention(source: Source) -> Figure:
     draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
     if not draft.table.num_rows:
@@ -221,5 +206,12 @@ def build_section(source: Source) -> Section:
         "1: the value states of a head have norm C, the sink’s λC. 2: the cosine of two value states decays with their "
         "distance k as exp(−β k); that of the sink’s with any other is ρ_0. 3: the weights over positions have four "
         "phases: the sink, a plateau up to T₁, an oscillation up to T₂, and growth towards the query.",
-        (*build_norms(source), *build_similarity(source), *build_weights(source)),
+        tuple(
+            build(source)
+            for build in (
+                *(_build_value_norm, _build_variation),
+                *(_build_errors, _build_model, _build_curves),
+                *(_build_attention, _build_variants),
+            )
+        ),
     )

@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import pi
 from statistics import fmean, median
 
-from reports.findings.claims import format_interval
+from reports.figures import format_own_interval
 from reports.findings.numbers import Row, count, count_share, drop_nulls, join_sentences, name_head, number, percent
 
 
@@ -80,17 +80,17 @@ def describe_model_similarity(model: Row | None) -> str:
         return ""
     parts = []
     if model["beta"] is not None:
-        parts.append(f"β = {_format_with_error(model, 'beta')} with an error of {number(model['mae'])}")
+        parts.append(f"β = {format_own_interval(model, 'beta')} with an error of {number(model['mae'])}")
     if model["floor"] is not None:
         at_once = model["beta_floor"] is None
-        rate = "which is reached at once" if at_once else f"β = {_format_with_error(model, 'beta_floor')}"
+        rate = "which is reached at once" if at_once else f"β = {format_own_interval(model, 'beta_floor')}"
         parts.append(
-            f"with a floor of {_format_with_error(model, 'floor')}, {rate}, with an error of "
+            f"with a floor of {format_own_interval(model, 'floor')}, {rate}, with an error of "
             f"{number(model['mae_floor'])}"
         )
     if model["rho_0"] is not None:
         spread = f"with a standard deviation of {number(model['rho_0_sd'])} over positions"
-        parts.append(f"ρ₀ = {_format_with_error(model, 'rho_0')}, {spread}")
+        parts.append(f"ρ₀ = {format_own_interval(model, 'rho_0')}, {spread}")
     if model["rho_0"] is not None and model["floor"] is not None:
         parts.append(
             "this cosine of all tokens with the sink’s direction alone gives a floor of about "
@@ -98,11 +98,6 @@ def describe_model_similarity(model: Row | None) -> str:
         )
     status = "" if model["status"] == "ok" else f" (status '{model['status']}')"
     return f"For the whole model{status}: {'; '.join(parts)}." if parts else f"The whole model has no fit{status}."
-
-
-def _format_with_error(row: Row, column: str) -> str:
-    """Format a parameter with its interval, if it has one."""
-    return format_interval(row, column, low=f"{column}_low", high=f"{column}_high")
 
 
 VARIANTS = {

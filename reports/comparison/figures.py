@@ -24,9 +24,11 @@ def build_sections(sources: Sequence[Source]) -> tuple[Section, ...]:
             "separation",
             "How well heads separate what they select",
             "Mean Precision and Recall of each model against N, with their bounds.",
-            (
-                _build_side_by_side("precision", "Precision", "Figure 5, left", sources, _bind_metric("precision")),
-                _build_side_by_side("recall", "Recall", "Figure 5, right", sources, _bind_metric("recall")),
+            tuple(
+                _build_side_by_side(metric, name, paper, sources, partial(separation.build_bounded, metric=metric))
+                for metric, name, paper in (
+                    *(("precision", "Precision", "Figure 5, left"), ("recall", "Recall", "Figure 5, right")),
+                )
             ),
         ),
         Section(
@@ -42,10 +44,6 @@ def build_sections(sources: Sequence[Source]) -> tuple[Section, ...]:
             (_build_side_by_side("kinds", "Kinds of heads over depth", "Figure 8", sources, taxonomy.build_depth),),
         ),
     )
-
-
-def _bind_metric(metric: str) -> Callable[[Source], Figure]:
-    return partial(separation.build_bounded, metric=metric)
 
 
 def _build_side_by_side(

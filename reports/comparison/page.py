@@ -28,20 +28,8 @@ def write_comparison(
 ) -> Path:
     """Write the comparison of several studies atomically; an existing file at ``path`` is replaced.
 
-    Parameters
-    ----------
-    connection
-        Open warehouse; only read from.
-    studies
-        Names of two or more studies, in the order in which they are shown.
-    path
-        The HTML file; its folder is created.
-    home
-        Relative link to the index of all studies.
-    reports
-        Relative links to the existing reports, by study.
-    together
-        The tables of a family of these studies, which are shown as those of a family without an axis.
+    ``home`` and ``reports`` are relative links to the index and to existing reports; ``together`` has the tables of a
+    family of these studies, which are shown as those of a family without an axis.
 
     Raises
     ------

@@ -32,7 +32,7 @@ def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.La
     Along a line ``same`` is the same: ``n``, or ``share``, the number of keys of which one is selected.
     """
     rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
-    rows = _drop_trivial(rows_of_metric)
+    rows = [row for row in rows_of_metric if row["n"] > 1] or rows_of_metric  # at N = 1 all are 1 by definition
     rows = rows if same == "n" else _drop_single(rows)
     top, name = max(row["mean"] for row in rows) or 1, MEASURES[metric]
     scale = alt.Scale(domain=[0, top], nice=False)
@@ -72,11 +72,6 @@ def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
     """The floor N/n of Precision below each point, as a stroke."""
     ticks = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)
     return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
-
-
-def _drop_trivial(rows: Sequence[Row]) -> list[Row]:
-    """Drop N = 1, where all are 1 by definition, unless there is nothing else."""
-    return [row for row in rows if row["n"] > 1] or list(rows)
 
 
 def _add_context(row: Row) -> Row:

@@ -3,8 +3,7 @@
 import pyarrow as pa
 
 from reports.chance.findings import FLOOR
-from reports.contexts import charts
-from reports.contexts import findings as contexts_findings
+from reports.contexts import charts, findings
 from reports.figures import NOT_ANALYSED, Draft, Figure, Source, has_values
 from reports.findings import numbers
 
@@ -18,7 +17,7 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
     """Measures against the position of the query, of every query where it was measured."""
     answer = source.ask_study("labels_by_query")
     metrics, heads = _build_metrics(source), _build_heads(source)
-    if contexts_findings.has_several_contexts(answer.rows()):
+    if findings.has_several_contexts(answer.rows()):
         return (metrics, _build_elbows(source), *heads)
     if not metrics.empty:
         return (metrics, *heads)
@@ -30,18 +29,18 @@ def _build_metrics(source: Source) -> Figure:
     """Of every query by classes of context size, else of those that were chosen."""
     curves = source.ask_study("context_curves")
     keys = ("query", "n_keys", "metric", "n", "heads")
-    every = pa.Table.from_pylist(contexts_findings.average_sequences(curves.rows(), *keys))
+    every = pa.Table.from_pylist(findings.average_sequences(curves.rows(), *keys))
     answer = curves if every.num_rows else source.ask_study("metrics_by_query")
     draft = Draft("context-metrics", "Precision, Recall and specificity against context size", answer)
     table = every if every.num_rows else draft.table
-    if not contexts_findings.has_several_contexts(table.to_pylist()):
+    if not findings.has_several_contexts(table.to_pylist()):
         return draft.leave_empty("Fewer than two of the queries have two keys to select from.")
-    slopes = contexts_findings.describe_slopes(source.ask_study("context_slopes", n=source.n).rows(), source.n)
-    changes = (contexts_findings.describe_metric(table.to_pylist(), metric) for metric in contexts_findings.METRICS)
+    slopes = findings.describe_slopes(source.ask_study("context_slopes", n=source.n).rows(), source.n)
+    changes = (findings.describe_metric(table.to_pylist(), metric) for metric in findings.METRICS)
     kept = ("n", "share") if charts.has_shares(table) else ("n",)
     return draft.show(
         slopes or numbers.join_sentences(*changes),
-        f"Each point is a mean over heads, each first averaged over sequences{_name_queries(bool(every.num_rows))}. "
+        f"Each point is a mean over heads, each first averaged over sequences{_OF_QUERIES[bool(every.num_rows)]}. "
         f"At N = 1 all are 1 by definition, and left out. {FLOOR} No null is drawn: selections at "
         "random may change with the context, too. The paper measures only at 1024 tokens.",
         part=table,
@@ -50,18 +49,16 @@ def _build_metrics(source: Source) -> Figure:
         tab="Context size",
         stacked=len(kept) > 1,
         charts=tuple(
-            charts.context_metric(table, metric=metric, same=same)
-            for metric in contexts_findings.METRICS
-            for same in kept
+            charts.context_metric(table, metric=metric, same=same) for metric in findings.METRICS for same in kept
         ),
     )
 
 
-def _name_queries(every: bool) -> str:
-    """Of which queries a point is."""
-    if every:
-        return " and all their queries that see at most so many keys and more than half of them"
-    return ", which are the same for every size: a query selects among the tokens up to its own"
+_OF_QUERIES = {
+    True: " and all their queries that see at most so many keys and more than half of them",
+    False: ", which are the same for every size: a query selects among the tokens up to its own",
+}
+"""Of which queries a point is: of every one, or of those that were chosen."""
 
 
 def _build_heads(source: Source) -> tuple[Figure, ...]:
@@ -69,17 +66,13 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
     draft = Draft(
         "context-heads", "Change of every head with the context", source.ask_study("context_slopes", n=source.n)
     )
-    slopes = {
-        metric: contexts_findings.average_slopes(draft.rows, metric)
-        for metric in contexts_findings.METRICS
-        if draft.rows
-    }
+    slopes = {metric: findings.average_slopes(draft.rows, metric) for metric in findings.METRICS if draft.rows}
     if not slopes or not slopes["recall"]:
         return ()
     told = draft.show(
         numbers.join_sentences(
             f"With each doubling of the context at N = {source.n}:",
-            *(contexts_findings.describe_heads(rows, metric) for metric, rows in slopes.items()),
+            *(findings.describe_heads(rows, metric) for metric, rows in slopes.items()),
         ),
         "Slopes of straight lines in the logarithm of the context, in every sequence, over all queries. "
         "About one in twenty heads that do not change has a mark.",
@@ -93,9 +86,9 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
 def _build_elbows(source: Source) -> Figure:
     draft = Draft("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
     if not has_values(draft.table, "model_elbow_n") and not has_values(draft.table, "median_elbow_n"):
-        return draft.leave_empty(source.explain_empty(contexts_findings.describe_elbows(draft.rows)))
+        return draft.leave_empty(source.explain_empty(findings.describe_elbows(draft.rows)))
     return draft.show(
-        contexts_findings.describe_elbows(draft.rows),
+        findings.describe_elbows(draft.rows),
         "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         marks="Band: middle half of the heads that have an elbow.",
         tab="Context size",
@@ -105,16 +98,14 @@ def _build_elbows(source: Source) -> Figure:
 
 def build_labels(source: Source) -> tuple[Figure, ...]:
     """Kinds of heads against the position of the query; nothing for one query."""
-    answer = source.ask_study("labels_by_query")
-    return (_build_labels(source),) if contexts_findings.has_several_contexts(answer.rows()) else ()
-
-
-def _build_labels(source: Source) -> Figure:
     draft = Draft("context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query"))
+    if not findings.has_several_contexts(draft.rows):
+        return ()
     changes = source.ask_study("label_changes")
-    return draft.show(
-        contexts_findings.describe_labels(draft.rows, changes.rows()),
+    figure = draft.show(
+        findings.describe_labels(draft.rows, changes.rows()),
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         tab="By context",
         charts=(charts.context_labels(draft.table, changes.table),),
     )
+    return (figure,)

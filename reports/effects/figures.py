@@ -72,7 +72,7 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         charts=tuple(
             charts.loss_scatter(answer.table, measure=row["measure"], correlation=row) for row in correlations
         ),
-        listing=findings.tabulate_correlations(correlations, findings.MEASURES),
+        listing=findings.tabulate_correlations(correlations),
     )
     return maps, scatter, *_build_error(source, answer.table, associations)
 
@@ -96,7 +96,7 @@ def _build_error(source: Source, heads: pa.Table, associations: Answer) -> tuple
             "the loss. The paper has no such figure.",
             associations,
             charts=tuple(charts.loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
-            listing=findings.tabulate_error(rows, findings.MEASURES),
+            listing=findings.tabulate_error(rows),
         ),
     )
 

@@ -1,9 +1,9 @@
 """Findings on what heads do: the loss without each head and its geometry, and the loss with fewer keys."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from geometry.statistics.verdicts import ERROR_RATE
-from reports.figures import DASH, Listing, format_number, tabulate
+from reports.figures import DASH, Cell, Listing, format_number, format_own_interval, tabulate
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count, count_sides, join_sentences, name_head, number
 
@@ -73,8 +73,7 @@ def describe_ablation(rows: Sequence[Row]) -> str:
 
 def format_correlation(row: Row) -> str:
     """Format a correlation within layers with its interval and p (``loss_associations``)."""
-    interval = format_interval(row, "correlation", low="correlation_low", high="correlation_high")
-    return f"{interval}, p = {number(row['p'])}"
+    return f"{format_own_interval(row, 'correlation')}, p = {number(row['p'])}"
 
 
 def describe_correlations(rows: Sequence[Row]) -> str:
@@ -122,15 +121,19 @@ def summarise_effects(rows: Sequence[Row], associations: Sequence[Row]) -> str:
     return join_sentences(describe_ablation(rows), describe_correlations(of_kind))
 
 
-def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> Listing:
-    """Rank correlations within layers, and over all heads (``loss_associations``, with names of the measures)."""
+WITHIN: dict[str, Cell] = {
+    "Measure": lambda row: MEASURES[row["measure"]],
+    "Within layers (interval)": lambda row: format_own_interval(row, "correlation"),
+}
+"""First columns of tables of rank correlations."""
+
+
+def tabulate_correlations(rows: Iterable[Row]) -> Listing:
+    """Rank correlations within layers, and over all heads (``loss_associations``)."""
     return tabulate(
         rows,
-        {
-            "Measure": lambda row: names[row["measure"]],
-            "Within layers (interval)": lambda row: format_interval(
-                row, "correlation", low="correlation_low", high="correlation_high"
-            ),
+        WITHIN
+        | {
             "p": lambda row: number(row["p"]),
             "Over all heads": lambda row: format_number(row["correlation_over_all"]),
             "Heads": lambda row: f"{row['heads']:,}",
@@ -138,18 +141,13 @@ def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> List
     )
 
 
-def tabulate_error(rows: Iterable[Row], names: Mapping[str, str]) -> Listing:
+def tabulate_error(rows: Iterable[Row]) -> Listing:
     """How far the error of 16 keys is ahead of other measures (``loss_associations`` of one kind)."""
     return tabulate(
         rows,
-        {
-            "Measure": lambda row: names[row["measure"]],
-            "Within layers (interval)": lambda row: format_interval(
-                row, "correlation", low="correlation_low", high="correlation_high"
-            ),
-            "Error ahead by (interval)": lambda row: (
-                format_interval(row, "error_ahead", low="error_ahead_low", high="error_ahead_high") or DASH
-            ),
+        WITHIN
+        | {
+            "Error ahead by (interval)": lambda row: format_own_interval(row, "error_ahead") or DASH,
             "p (Holm)": lambda row: format_number(row["error_ahead_p_holm"]),
         },
     )

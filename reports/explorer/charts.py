@@ -13,6 +13,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.elements import (
+    DASHES,
     HEAD,
     XValue,
     YValue,
@@ -86,7 +87,6 @@ _AXES = {
     "errors": "Error (share of output)",
 }
 _DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
-_DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
 _IS_SIGNED = "(" + " || ".join(f"quantity == '{name}'" for name in SIGNED) + ")"
 _IS_LABEL = f"quantity == '{LABEL}'"
 _LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
@@ -177,17 +177,11 @@ def _make_choice(rows: Sequence[Row], first: Row) -> alt.Parameter:
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
 
 
-def _make_dropdown(rows: Sequence[Row], n: int) -> alt.Parameter:
-    """Dropdown of the quantity that colours the map."""
-    named = list_quantities(rows, n)
-    bind = alt.binding_select(options=list(named), labels=list(named.values()), name="Colour")
-    return alt.param("quantity", value=next(iter(named)), bind=bind)
-
-
 def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     """Draw layers by heads: two layers of cells, one visible at a time, letters or values, and the choice."""
     base, height = head_grid(rows)
     named = list_quantities(rows, n)
+    bind = alt.binding_select(options=list(named), labels=list(named.values()), name="Colour")
     counted = [name for name in named if name != LABEL]
     cells = [_draw_kinds(base), *(_draw_numbers(base, rows, counted) if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
@@ -200,7 +194,7 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
         .encode(tooltip=[*HEAD, *tooltips(label="Kind", looks="Looks at", shown="Colour")])  # few: the map is in view
         .transform_calculate(looks=_LOOKS, shown=f"{_IS_LABEL} ? datum.label : {named}[quantity] + ({_SHOWN})")
         .properties(name="cells")
-        .add_params(chosen, _make_dropdown(rows, n))
+        .add_params(chosen, alt.param("quantity", value=next(iter(named)), bind=bind))
     )
     layers = [*cells, *letters, *frames, _name_legend(named), touched]
     resolve = alt.Resolve(scale={"color": "independent"})
@@ -317,7 +311,7 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
             *(alt.Tooltip(f"{text}:N", title=title) for text, title in zip(texts, titles, strict=True)),
         ],
     )
-    dashes = alt.Scale(domain=titles, range=list(_DASHES[: len(titles)]))
+    dashes = alt.Scale(domain=titles, range=[list(dash) for dash in DASHES[: len(titles)]])
     line = base.mark_line(strokeWidth=1.75, aria=False).encode(
         strokeDash=alt.StrokeDash("line:N", title=None, scale=dashes)
     )

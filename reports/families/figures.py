@@ -1,5 +1,6 @@
 """Figures of a family of studies: quantities over its members, by layer and head, claims, differences, selections."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -140,11 +141,6 @@ def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
     return select_rows(answer.table, "quantity", quantity)
 
 
-def _make_key(quantity: str) -> str:
-    """A quantity as part of a key of a figure."""
-    return "".join(letter if letter.isalnum() else "-" for letter in quantity).strip("-")
-
-
 def _build_kinds(answer: Answer) -> Figure:
     draft = Draft("family-kinds", "Kinds of heads over the studies", answer)
     if not _select_quantity(draft.answer, "other_share").num_rows:
@@ -166,7 +162,7 @@ def _build_layers(source: FamilySource) -> Figure:
 
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
     answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
-    name, key = findings.title_quantity(quantity), _make_key(quantity)
+    name, key = findings.title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
 
     def build(part: str, title: str, finding: str, reading: str, draw: Callable[..., alt.LayerChart]) -> Figure:
         draft = Draft(f"{part}-{key}", title, answer)

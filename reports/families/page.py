@@ -24,20 +24,8 @@ def write_family(
 ) -> Path:
     """Write the page of a family atomically; an existing file at ``path`` is replaced.
 
-    Parameters
-    ----------
-    connection
-        Open warehouse; only read from.
-    family
-        Name of a family whose tables have landed.
-    path
-        The HTML file; its folder is created.
-    home
-        Relative link to the index of all studies.
-    reports
-        Relative links to the existing reports, by study.
-    origin
-        What the page is made from, as JSON, which it keeps.
+    ``home`` and ``reports`` are relative links to the index and to existing reports; the page keeps ``origin``, what it
+    is made from, as JSON.
 
     Raises
     ------

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from reports.families.findings import name_quantity
-from reports.figures import DASH, Listing, tabulate
-from reports.findings.claims import format_interval
+from reports.figures import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import Row, name_head, number
 
 
@@ -62,9 +61,7 @@ def tabulate_family_differences(rows: Sequence[Row]) -> Listing:
         rows,
         {
             "Quantity": lambda row: name_quantity(row["quantity"]),
-            "Difference (interval)": lambda row: (
-                format_interval(row, "difference", low="difference_low", high="difference_high") or DASH
-            ),
+            "Difference (interval)": lambda row: format_own_interval(row, "difference") or DASH,
             "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
         },
     )
@@ -79,6 +76,6 @@ def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
             "Compared with": itemgetter("reference"),
             "Head": _name_place,
             "N": lambda row: str(row["n"]),
-            "Shared (interval)": lambda row: format_interval(row, "shared", low="shared_low", high="shared_high"),
+            "Shared (interval)": lambda row: format_own_interval(row, "shared"),
         },
     )

@@ -14,7 +14,6 @@ from reports.elements import (
     DASHED,
     HEAD,
     SOLID,
-    RowData,
     layer_axis,
     layer_chart,
     level,
@@ -275,7 +274,7 @@ def _draw_graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
         for index, line in enumerate([*parallels, *meridians])
         for row in _select_facing(project_vectors(line), str(index))
     ]
-    lines = alt.Chart(RowData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
+    lines = alt.Chart(alt.InlineData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
     return [
         ring(x, y, (0, 0), 1, "outline"),
         lines.encode(x=x, y=y, order=alt.Order("order:Q"), detail=alt.Detail("line:N")),

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import altair as alt
 
 from reports.elements import INTERVAL, layer_chart, points, tooltips
-from reports.figures import DASH, Draft, Figure, Listing, Source
-from reports.findings.claims import format_interval
+from reports.figures import DASH, Draft, Figure, Listing, Source, format_own_interval
 from reports.findings.numbers import Row, count, join_sentences, name_share, number
 from reports.kinds.findings import LABELS as KINDS
 
@@ -24,7 +23,7 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
     shown = tooltips(".3~g", value="Minus other heads", **INTERVAL)
     tooltip = [*tooltips(label="Label", heads="Heads"), *shown]
     marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)
-    said = "; ".join(f"{row['label']} {format_difference(row)}" for row in chosen)
+    said = "; ".join(f"{row['label']} {format_own_interval(row, 'value')}" for row in chosen)
     return layer_chart(chosen, name, f"{name}, minus that of other heads: {said}.", zero, spans, marks, height=7 * ROW)
 
 
@@ -40,11 +39,6 @@ QUANTITIES = {
     "loss": "Loss without the head (nats)",
 }
 """What heads are compared in, by the names of ``measures_by_label``."""
-
-
-def format_difference(row: Row) -> str:
-    """Format a difference with its interval (``measures_by_label``)."""
-    return format_interval(row, low="value_low", high="value_high")
 
 
 def describe_hidden_sinks(row: Row) -> str:
@@ -65,7 +59,7 @@ def describe_patterns(rows: Sequence[Row], hidden: Row) -> str:
     recall = {label: known[label] for label in LABELS if label in known}
     numbers = ", ".join(f"{label} {row['heads']:,}" for label, row in recall.items())
     clear = [
-        f"{label} {format_difference(row)}"
+        f"{label} {format_own_interval(row, 'value')}"
         for label, row in recall.items()
         if row["value_low"] is not None and row["value_low"] * row["value_high"] > 0
     ]
@@ -88,7 +82,7 @@ def tabulate_patterns(rows: Sequence[Row]) -> Listing:
     def write(label: str, kind: str) -> str:
         row = row_of.get((label, kind.lower()))
         known = row is not None and any(row[end] for end in ("value", "value_low", "value_high"))
-        return format_difference(row) if row is not None and known else DASH
+        return format_own_interval(row, "value") if row is not None and known else DASH
 
     return Listing(
         ("Label", "Heads: strongest (layer.head)", "Recall", *KINDS),

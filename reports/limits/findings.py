@@ -6,6 +6,7 @@ The measurements of arXiv 2508.17821, known from its abstract and from accounts 
 from collections.abc import Sequence
 from statistics import median
 
+from reports.figures import format_own_interval
 from reports.findings.claims import format_interval
 from reports.findings.numbers import (
     Row,
@@ -81,20 +82,15 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
     if against_n:
         last = max(against_n, key=lambda row: row["query"])
         explained = "" if last["r2"] is None else f", which explains {percent(last['r2'])} of its variation"
-        clauses.append(f"The distance scales as N to the power of {format_exponent(last)}{explained}.")
+        clauses.append(f"The distance scales as N to the power of {format_own_interval(last, 'exponent')}{explained}.")
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
         least, most = find_ends(against_keys, "exponent")
         ends = [least] if least is most else [least, most]
-        powers = " and ".join(f"{format_exponent(row)} at N = {row['n']:,}" for row in ends)
+        powers = " and ".join(f"{format_own_interval(row, 'exponent')} at N = {row['n']:,}" for row in ends)
         of = "between" if len(ends) > 1 else "of"
         clauses.append(f"At one N it scales as the number of keys to a power {of} {powers}.")
     return join_sentences(*clauses)
-
-
-def format_exponent(row: Row) -> str:
-    """The exponent of a fit with its interval."""
-    return format_interval(row, "exponent", low="exponent_low", high="exponent_high")
 
 
 def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
@@ -117,7 +113,10 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
         "weights that converge to uniform ones they would rise to 100 %."
     )
     return join_sentences(
-        text, f"Their share scales as the number of keys to the power of {format_exponent(slope)}." if slope else ""
+        text,
+        f"Their share scales as the number of keys to the power of {format_own_interval(slope, 'exponent')}."
+        if slope
+        else "",
     )
 
 
@@ -209,7 +208,7 @@ def describe_key_budgets(rows: Sequence[Row], measures: Sequence[Row]) -> str:
         text += f", from {' to '.join(heads)}"
     known = {measure["measure"]: measure for measure in measures if measure["value"] is not None}
     compared = [
-        f"with {words} {format_interval(known[name], low='value_low', high='value_high')}"
+        f"with {words} {format_own_interval(known[name], 'value')}"
         for name, words in CONTRASTS.items()
         if name in known
     ]

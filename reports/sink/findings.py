@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.findings.claims import format_interval
+from reports.figures import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 
 FEWEST = 3
@@ -20,20 +20,17 @@ def select_shown(curve: Sequence[Row]) -> Row:
     return min(drop_nulls(curve, "correlation"), key=lambda row: abs(row["n"] - PAPERS_PEAK))
 
 
-def format_correlation(row: Row) -> str:
-    """Format a correlation with its interval."""
-    return format_interval(row, "correlation", low="correlation_low", high="correlation_high")
-
-
 def describe_sink_effect(curve: Sequence[Row]) -> str:
     """The correlation at the paper's peak, and at the last N (``sink_effect``)."""
     shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
     text = (
         f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
-        f"{format_correlation(shown)} at N = {shown['n']:,}"
+        f"{format_own_interval(shown, 'correlation')} at N = {shown['n']:,}"
         f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
     )
-    return f"{text}." if last is shown else f"{text}, and {format_correlation(last)} at N = {last['n']:,}."
+    return (
+        f"{text}." if last is shown else f"{text}, and {format_own_interval(last, 'correlation')} at N = {last['n']:,}."
+    )
 
 
 def describe_sink_effects(curves: Sequence[Row]) -> str:
@@ -42,7 +39,7 @@ def describe_sink_effects(curves: Sequence[Row]) -> str:
         study: select_shown([row for row in curves if row["study"] == study])
         for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
     }
-    clauses = [f"{study} {format_correlation(row)} at N = {row['n']:,}" for study, row in shown.items()]
+    clauses = [f"{study} {format_own_interval(row, 'correlation')} at N = {row['n']:,}" for study, row in shown.items()]
     return f"Correlation over all heads: {'; '.join(clauses)}." if clauses else ""
 
 
