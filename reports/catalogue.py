@@ -14,7 +14,7 @@ _UNIT = re.compile(r"\bin (model units|nats|tokens|keys|positions|bits|bytes|sec
 def render_catalogue() -> str:
     """The page as HTML, which is the same for all warehouses of this version."""
     relations = {relation.name: relation for relation in list_relations()}
-    inputs = {name: _list_inputs(relation.inputs, relations) for name, relation in relations.items()}
+    inputs = {name: [read for read in find_names(one.inputs) if read in relations] for name, one in relations.items()}
     questions = [read_query(name) for name in find_queries()]
     return render(
         "catalogue.html.j2",
@@ -27,11 +27,6 @@ def render_catalogue() -> str:
         columns={name: [*_iterate_columns(name, relations, inputs)] for name in relations},
         command=SCHEMA_COMMAND,
     )
-
-
-def _list_inputs(text: str, relations: Mapping[str, Relation]) -> list[str]:
-    """The relations that a statement reads."""
-    return [name for name in find_names(text) if name in relations]
 
 
 def _iterate_columns(

@@ -149,7 +149,7 @@ def _summarise(source: Source) -> dict[str, Any]:
         "answer": separation.answer,
         "separation": headlines_findings.tabulate_separation(separation),
         "rule": headlines_findings.RULE,
-        "gaps": headlines_findings.list_gaps(source.overview, claims),
+        "gaps": list(headlines_findings.iterate_gaps(source.overview, claims)),
         "outstanding": headlines_findings.select_facts(facts, claims),
     }
 

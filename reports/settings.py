@@ -36,10 +36,14 @@ def list_facts(study: Row) -> dict[str, str]:
         "Architecture": study["architecture"],
         "Weights": study["weights"],
         "Commit or SHA-256": study["revision"],
-        "Corpus": _name_corpus(study),
+        "Corpus": name if (name := study["corpus"]) == study["corpus_name"] else f"{name}: {study['corpus_name']}",
         "Every sequence begins with": describe_start(study),
-        "Special tokens in the text": _describe_special_tokens(study),
-        "Lost from the text": _describe_lost_characters(study),
+        "Special tokens in the text": _count_in_documents(
+            study["special_tokens"], "spelling", "which the tokenizer does not take as text"
+        ),
+        "Lost from the text": _count_in_documents(
+            study["lost_characters"], "character", "for which the tokenizer has no token"
+        ),
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
         "Heads": heads,
         "Kinds of layers": _describe_layer_kinds(
@@ -56,12 +60,6 @@ def list_facts(study: Row) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _name_corpus(study: Row) -> str:
-    """The id of the corpus, and what a built-in one is."""
-    corpus, name = study["corpus"], study["corpus_name"]
-    return str(corpus) if corpus == name else f"{corpus}: {name}"
-
-
 def describe_start(study: Row) -> str | None:
     """The special tokens before a text, and why these; None if no text was read."""
     if study["bos"] is None:
@@ -72,16 +70,9 @@ def describe_start(study: Row) -> str | None:
     return named or f"no special token, {why_none}"
 
 
-def _describe_special_tokens(study: Row) -> str:
-    """How often the spelling of a special token in the text was read as one; empty if it was not."""
-    made = study["special_tokens"]
-    return f"{count(made, 'spelling')} in the documents read, which the tokenizer does not take as text" if made else ""
-
-
-def _describe_lost_characters(study: Row) -> str:
-    """How many characters of the text the model does not read; empty if it reads all, or none were counted."""
-    lost = study["lost_characters"]
-    return f"{count(lost, 'character')} in the documents read, for which the tokenizer has no token" if lost else ""
+def _count_in_documents(found: int | None, noun: str, which: str) -> str:
+    """How many things the documents read have; empty if they have none, or none were counted."""
+    return f"{count(found, noun)} in the documents read, {which}" if found else ""
 
 
 def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
@@ -128,8 +119,5 @@ def _find_entry(provenance: Any, *names: str) -> Any:
 def _format_versions(provenance: Mapping[str, Any]) -> str:
     """Format library versions in one line; empty if none were recorded."""
     versions = provenance.get("versions")
-    return (
-        ", ".join(f"{name} {version}" for name, version in iterate_entries(versions))
-        if isinstance(versions, dict)
-        else ""
-    )
+    entries = iterate_entries(versions) if isinstance(versions, dict) else ()
+    return ", ".join(f"{name} {version}" for name, version in entries)

@@ -96,7 +96,18 @@ def make_config(palette: Palette) -> dict[str, Any]:
         "padding": 4,
         "view": {"stroke": None, "continuousHeight": HEIGHT},
         "title": {"anchor": "start", "color": palette.ink, "fontSize": 15, "fontWeight": 600, "offset": 14},
-        "axis": _make_axis(palette),
+        "axis": {
+            "domain": False,
+            "ticks": False,
+            "gridColor": palette.line,
+            "labelColor": palette.muted,
+            "labelFontSize": 12,
+            "labelPadding": 7,
+            "titleColor": palette.muted,
+            "titleFontSize": 12,
+            "titleFontWeight": 400,
+            "titlePadding": 10,
+        },
         "axisXPoint": {"grid": False},
         "axisBand": {"grid": False, "ticks": False, "domain": False},
         "legend": {
@@ -125,21 +136,6 @@ def make_config(palette: Palette) -> dict[str, Any]:
         "rect": {"stroke": palette.surface, "strokeWidth": 1},
         "style": _make_styles(palette),
         "locale": {"number": NUMBERS},
-    }
-
-
-def _make_axis(palette: Palette) -> dict[str, Any]:
-    return {
-        "domain": False,
-        "ticks": False,
-        "gridColor": palette.line,
-        "labelColor": palette.muted,
-        "labelFontSize": 12,
-        "labelPadding": 7,
-        "titleColor": palette.muted,
-        "titleFontSize": 12,
-        "titleFontWeight": 400,
-        "titlePadding": 10,
     }
 
 

@@ -170,7 +170,9 @@ def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
     ]
     drawn = [name for name in PANELS[panel] if any(row["policy"] == name for row in rows)]
     labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
-    x = _make_keys_axis(rows)
+    kept = [row["keys_kept"] for row in rows]
+    ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]
+    x = log_axis("keys_kept", "Keys kept, mean (log scale)", ticks, padding=12)
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS, nice=False))
     shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
     shown |= {"excess_loss": "Excess over the same N"}
@@ -201,10 +203,3 @@ def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
         level(0, ""),
         *marks,
     )
-
-
-def _make_keys_axis(rows: Sequence[Row]) -> alt.X:
-    """Keys kept, on a log axis."""
-    kept = [row["keys_kept"] for row in rows]
-    ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]
-    return log_axis("keys_kept", "Keys kept, mean (log scale)", ticks, padding=12)

@@ -177,12 +177,8 @@ def describe_answers(answers: Mapping[str, Separation]) -> str:
     return f"{QUESTION} {'; '.join(f'{study}: {one.answer.lower()}' for study, one in answers.items())}."
 
 
-def list_gaps(study: Row, claims: Sequence[Row]) -> list[str]:
+def iterate_gaps(study: Row, claims: Sequence[Row]) -> Iterator[str]:
     """What cannot be told of a study, and why (``study_overview``, ``claims``)."""
-    return [*_iterate_gaps(study, any(row["twin"] for row in claims))]
-
-
-def _iterate_gaps(study: Row, has_twin: bool) -> Iterator[str]:
     if not study["last_n"]:
         yield "No head has two keys to select from."
     if study["sequences"] < LEAST_SEQUENCES:
@@ -195,7 +191,7 @@ def _iterate_gaps(study: Row, has_twin: bool) -> Iterator[str]:
     elif study["weights"] == "random":
         yield "The weights are random: what is found comes from the architecture and the text, not from training."
     else:
-        if not has_twin:
+        if not any(row["twin"] for row in claims):
             yield (
                 "There is no twin with random weights: what training has made cannot be told from what the "
                 "architecture gives without it, so that no facts are stated (`twin: random` makes one)."

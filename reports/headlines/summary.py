@@ -2,7 +2,7 @@
 
 import duckdb
 
-from reports.headlines.findings import describe_separation, judge_separation, list_gaps, select_facts
+from reports.headlines.findings import describe_separation, iterate_gaps, judge_separation, select_facts
 from reports.queries import ask
 
 
@@ -21,6 +21,6 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
     )
     return [
         describe_separation(judge_separation(overview, claims, measures)),
-        *list_gaps(overview, claims),
+        *iterate_gaps(overview, claims),
         *(sentence for sentence, _ in select_facts(facts, claims)),
     ]

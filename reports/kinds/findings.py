@@ -133,23 +133,16 @@ def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
     """Metrics of the kinds halfway, and where they are lowest in Reset heads (``curves_by_label``)."""
     each = "; ".join(_describe_each(curves, metric) for metric in metrics)
     resets = (_describe_resets(curves, metric) for metric in metrics)
-    return join_sentences(f"{_format_halfway(curves)} {each}.", *resets)
-
-
-def _format_halfway(curves: Sequence[Row]) -> str:
-    return f"At N = {find_halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
+    halfway = f"At N = {find_halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
+    return join_sentences(f"{halfway} {each}.", *resets)
 
 
 def _describe_each(curves: Sequence[Row], metric: str) -> str:
     """Means of the kinds halfway."""
-    means = _select_means(curves, metric, find_halfway(curves))
-    text = ", ".join(f"{number(mean)} in {_NOUNS[label][1]}" for label, mean in means.items())
+    place = (metric, find_halfway(curves))
+    means = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == place}
+    text = ", ".join(f"{number(means[label])} in {_NOUNS[label][1]}" for label in LABELS if label in means)
     return f"{NAMES[metric]} is {text}"
-
-
-def _select_means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
-    means = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == (metric, n)}
-    return {label: means[label] for label in LABELS if label in means}
 
 
 def _describe_resets(curves: Sequence[Row], metric: str) -> str:

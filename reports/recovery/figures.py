@@ -45,12 +45,6 @@ def build_sections(source: Source) -> tuple[Section, ...]:
 
 def _select_worst(table: pa.Table, parameters: list[str]) -> pa.Table:
     """The rows of each parameter with the largest errors, largest first."""
-    compared = findings.select_compared(table.to_pylist())
-    rows = [
-        row
-        for name in parameters
-        for row in sorted(
-            (row for row in compared if row["parameter"] == name), key=lambda row: abs(row["difference"]), reverse=True
-        )[:WORST]
-    ]
+    ordered = sorted(findings.select_compared(table.to_pylist()), key=lambda row: -abs(row["difference"]))
+    rows = [row for name in parameters for row in [row for row in ordered if row["parameter"] == name][:WORST]]
     return pa.Table.from_pylist(rows, schema=table.schema)

@@ -36,14 +36,7 @@ def render_text(
     top_keys: pa.Table,
     chosen: tuple[int, int] | None = None,
 ) -> TextPage:
-    """Render the heads of a model on one text.
-
-    Parameters
-    ----------
-    model, query, n, tokens, heads, top_keys
-        As in ``attention_geometry.Analysis``.
-    chosen
-        Layer and head whose weights shade the text.
+    """Render the heads of a model on one text, as in ``attention_geometry.Analysis``, shaded by the weights of one.
 
     Raises
     ------
@@ -57,7 +50,6 @@ def render_text(
         msg = f"there is no head {chosen[1]} in layer {chosen[0]}"
         raise ValueError(msg)
     at = {} if chosen is None else {row["position"]: row for row in keys[chosen]}
-    listed = [(row, keys[row["layer"], row["head"]][:SHOWN]) for row in heads.to_pylist()]
     return TextPage(
         render_fragment(
             "text.html.j2",
@@ -66,7 +58,7 @@ def render_text(
             n=n,
             chosen=chosen,
             tokens=[(position, token, at.get(position)) for position, token in enumerate(tokens["token"].to_pylist())],
-            heads=listed,
+            heads=[(row, keys[row["layer"], row["head"]][:SHOWN]) for row in heads.to_pylist()],
             light=theme.LIGHT,
             dark=theme.DARK,
         )

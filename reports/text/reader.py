@@ -145,14 +145,8 @@ def _list_ends(source: Source, heads: set[str]) -> dict[str, list[Any]]:
         if (place := f"{row['layer']}.{row['head']}") in heads:
             found = ends.setdefault(place, [row["queries"], [], []])
             around = ["".join(map(show_token, row[side] or ())) for side in ("before", "after")]
-            told = [
-                row["sequence"],
-                row["query"],
-                _round(row["recall"]),
-                around[0],
-                show_token(row["token"]),
-                around[1],
-            ]
+            where, token = (row["sequence"], row["query"], _round(row["recall"])), show_token(row["token"])
+            told = [*where, around[0], token, around[1]]
             found[1 if row["is_best"] else 2].append(told)
     return ends
 
@@ -183,12 +177,7 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
 
 def _shorten(row: Row) -> list[Any]:
     """Sequence, query, layer, head, N and lists of the keys of a head, without the names of the columns."""
-    return [_round_all(value) if isinstance(value, list) else value for value in row.values()]
-
-
-def _round_all(items: list[Any]) -> list[Any]:
-    """A list with its numbers rounded; one of whole numbers, such as positions, as it is."""
-    return items if items and isinstance(items[0], int) else [_round(item) for item in items]
+    return [list(map(_round, value)) if isinstance(value, list) else value for value in row.values()]
 
 
 def _round(value: float | None) -> float | None:

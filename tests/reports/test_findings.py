@@ -250,7 +250,7 @@ STUDIED = {"model": "a", "weights": "trained", "sequences": 8, "last_n": 23, "pr
     ],
 )
 def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]) -> None:
-    found = headlines_findings.list_gaps(STUDIED | study, [claim("a", "supported", beyond=has_twin or None)])
+    found = [*headlines_findings.iterate_gaps(STUDIED | study, [claim("a", "supported", beyond=has_twin or None)])]
     assert len(found) == len(told)
     assert all(part in sentence for part, sentence in zip(told, found, strict=True)), found
 
