@@ -123,18 +123,20 @@ class EveryQuery:
         """Measure consecutive queries of one sequence from their weights, float32 (H, R, E), which are overwritten.
 
         ``value`` has the value states of at least the E first keys, (B, Hkv, K, Dv). Memory: ``estimate_block_bytes``
-        for each of PyTorch's threads, among which KV heads are divided.
+        for each of PyTorch's threads, among which KV heads are divided. If ``value`` is on a CUDA device, so is the
+        product, with the memory that ``measure_queries`` states for each thread.
         """
         place = slice(int(rows[0]), int(rows[-1]) + 1)
         states = value[index, :, : place.stop].float().cpu().contiguous().numpy()
         given = weights.cpu().unflatten(0, (len(states), -1)).numpy()
+        where = str(value.device) if value.device.type == "cuda" else "cpu"
 
         def measure(kv_head: int) -> None:
             measures, means, largest = (
                 of[index].unflatten(0, (len(states), -1))[kv_head].numpy() for of in self.tensors
             )
             given_here = given[kv_head], states[kv_head : kv_head + 1], self.first_keys[place]
-            found, k_in, k_out = measure_queries(*given_here, largest[:, place])
+            found, k_in, k_out = measure_queries(*given_here, largest[:, place], where)
             measures[:, place] = np.stack([getattr(found, name) for name in list_declared(QueryMeasures)], axis=-1)
             added = np.moveaxis(self.contexts.average(k_in, k_out, place), 0, 1)
             means[..., : added.shape[-1]] += added.astype(np.float32)

@@ -11,11 +11,13 @@ Exact counts. s_N is summed in float64 and rounded once, and t is a product in f
 where sums over the selected keys would take n²/2. With the roundings of s_N, u, a, d terms in any order, E_l and each
 sum that is compared, the error of E_l is below a_l (slope · ‖s_N‖ + rounding · size + BEND · max a + TRIFLE), where
 slope is ``error_slope`` of d terms in float32, rounding that of n terms in float64, and size = Σ a_k over the selected
-keys. Where the bound leaves a key undecided, the query is *settled* for this N in float64, as in the scan.
+keys. Where the bound leaves a key undecided, the query is *settled* for this N in float64, as in the scan. On a GPU,
+``geometry.selection.torch_queries`` sums, multiplies and counts in float64, with a bound of its own.
 """
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -104,6 +106,10 @@ class Block(NamedTuple):
     """The grid of each query, (R, G), 0 beyond its end."""
 
 
+Count = Callable[[Block, I32], None]
+"""Fills the counts of the queries of a block of any head, K_in and K_out, (2, R, G), as far as its bound decides."""
+
+
 class Room(NamedTuple):
     """Memory for a block of queries of any head."""
 
@@ -119,7 +125,7 @@ class Room(NamedTuple):
 
 @one_blas_thread
 def measure_queries(
-    weights: F32, values: F32, first_keys: I64, largest: F32 | None = None
+    weights: F32, values: F32, first_keys: I64, largest: F32 | None = None, place: str = "cpu"
 ) -> tuple[QueryMeasures, I32, I32]:
     """Measure consecutive queries of the heads of one layer, up to the last key.
 
@@ -135,6 +141,8 @@ def measure_queries(
     largest
         To be filled with the positions and the weights of the ``TOP_KEYS`` keys of largest weight of each query, by
         rank, float32 (H, R, 2, TOP_KEYS); NaN beyond the keys that it sees. None: they are not kept.
+    place
+        Where the product is computed and read: on the CPU, or on the CUDA device of this name.
 
     Returns
     -------
@@ -143,7 +151,8 @@ def measure_queries(
 
     Notes
     -----
-    ``estimate_block_bytes`` of memory in addition to the arguments and results.
+    ``estimate_block_bytes`` of memory in addition to the arguments and results. A device has the value states and
+    ``geometry.selection.torch_queries.PAIR_BYTES`` for each number of the product, of which ``PRODUCT_BYTES`` hold 2²⁰.
     """
     heads, rows, n_keys = weights.shape
     n = np.arange(n_keys - rows, n_keys) + 1 - first_keys
@@ -154,16 +163,35 @@ def measure_queries(
     room = make_room(rows, grids.sizes.shape[1], *values.shape[1:])
     for kv_head, states in enumerate(values):
         keys = prepare_keys(states, multiply=False)
-        directions = np.zeros((room.vectors.shape[1], states.shape[1]), np.float32)
-        directions[:n_keys] = normalise(keys.states, keys.norm)
+        count = prepare_count(keys, place, room)
         for head in range(kv_head * group, (kv_head + 1) * group):
             kept = None if largest is None else largest[head]
             given = weights[head], first_keys, grids.sizes[n]
-            measured = measure_head(*given, keys, directions, room, counts[:, head], kept)
+            measured = measure_head(*given, keys, count, len(room.reach) // counts.shape[-1], counts[:, head], kept)
             measured |= average_counts(counts[0, head], counts[1, head], n, grids)
             for name, column in measured.items():
                 columns[name][head] = column
     return QueryMeasures(**columns), counts[0], counts[1]
+
+
+def prepare_count(keys: Keys, place: str, room: Room) -> Count:
+    """What counts on the CPU, or on the CUDA device of this name."""
+    if place == "cpu":
+        directions = np.zeros((room.vectors.shape[1], keys.states.shape[1]), np.float32)
+        directions[: len(keys.norm)] = normalise(keys.states, keys.norm)
+        return partial(count_block, keys, directions, room)
+    from geometry.selection.torch_queries import TorchCounts
+
+    there = TorchCounts(keys, place)
+
+    def count(block: Block, counts: I32) -> None:
+        begin, end = int(block.first_keys.min()), block.start + len(block.weights)
+        order = block.order[:, : end - begin] - begin
+        sure, most = there(block.weights[:, begin:end], order, block.sizes, begin)
+        decided = np.where((sure == most).all(axis=0), sure, UNDECIDED)
+        counts[:] = np.where(block.sizes > 0, decided, counts)
+
+    return count
 
 
 def list_largest(weights: F32, order: I64, largest: F32) -> None:
@@ -185,18 +213,19 @@ def make_room(rows: int, grid: int, n_keys: int, head_dim: int) -> Room:
 
 
 def measure_head(
-    weights: F32, first_keys: I64, sizes: I64, keys: Keys, directions: F32, room: Room, counts: I32,
+    weights: F32, first_keys: I64, sizes: I64, keys: Keys, count: Count, at_once: int, counts: I32,
     largest: F32 | None,
 ) -> dict[str, F64]:  # fmt: skip
     """Fill the counts of the queries of one head, (2, R, G), and its ``largest``, and return its other measures."""
-    order, (rows, grid) = sort_rows(weights, first_keys), sizes.shape
+    order, rows = sort_rows(weights, first_keys), len(sizes)
     if largest is not None:
         list_largest(weights, order, largest)
-    for first in range(0, rows, len(room.reach) // grid):
-        part = slice(first, first + len(room.reach) // grid)
+    for first in range(0, rows, at_once):
+        part = slice(first, first + at_once)
         start = weights.shape[1] - rows + first
         block = Block(start, first_keys[part], weights[part], order[part], sizes[part])
-        count_block(block, keys, directions, room, counts[:, part])
+        count(block, counts[:, part])
+        settle_block(block, keys, counts[:, part])
     return describe_rows(weights, order, first_keys, keys.states)
 
 
@@ -294,8 +323,8 @@ def write_bits(bits: I32, first_keys: I64, order: I64) -> None:
             order[row, key] = key - (np.int64(bits[row, key]) << 32) if seen else UNSEEN
 
 
-def count_block(block: Block, keys: Keys, directions: F32, room: Room, counts: I32) -> None:
-    """Fill the counts of the queries of a block, K_in and K_out, (2, R, G); directions: u, then zeros, (K, d)."""
+def count_block(keys: Keys, directions: F32, room: Room, block: Block, counts: I32) -> None:
+    """Count on the CPU, as ``Count``; directions: u, then zeros, (K, d)."""
     begin = int(block.first_keys.min()) // LANES * LANES
     width = -(-(block.start + len(block.weights) - begin) // LANES) * LANES
     factor, total = 2.0 ** (LIFT - int(np.frexp(keys.norm.max())[1])), np.count_nonzero(block.sizes)
@@ -303,7 +332,6 @@ def count_block(block: Block, keys: Keys, directions: F32, room: Room, counts: I
     sum_block(block, keys, factor, room)
     np.matmul(room.sums[:total], directions[begin : begin + width].T, out=along)
     read_block(block, factor * keys.norm, begin, along, room, counts)
-    settle_block(block, keys, counts)
 
 
 @compile_kernel

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from extract import attention, two_pass
 from extract.buffers import Buffers
@@ -9,6 +10,7 @@ from extract.capture import Capture, capture
 from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import Contexts, measure_queries
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, every_family, ids, model_of
+from tests.geometry.draws import draw_layer
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
@@ -93,3 +95,19 @@ def test_value_states_of_other_keys_would_be_noticed(name: str) -> None:
     largest, jumps = compare(read(family), shift=1)
     assert largest > 0.1
     assert jumps > 0.1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("kind", ["random", "repeated", "underflowed"])
+def test_on_a_gpu_all_is_the_same(kind: str) -> None:
+    """To the last digit: the counts are exact, and the rest is computed on the CPU."""
+    weights, values, first = draw_layer(kind, n=300, window=200, kv_heads=2)
+    rows, captured = torch.arange(1, 300), []
+    for device in ("cpu", "cuda"):
+        of = attention.EveryQuery.begin(1, len(weights), np.concatenate([[0], first]))
+        value = torch.from_numpy(values.copy())[None].to(device)
+        of.add(value, 0, torch.from_numpy(weights.copy()).to(device), rows.to(device))
+        captured.append(of.tensors)
+    for here, there in zip(*captured, strict=True):
+        np.testing.assert_array_equal(here.numpy(), there.numpy())

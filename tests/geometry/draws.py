@@ -178,3 +178,15 @@ HEADS: dict[str, Head] = {
     "twins": twin_head,
 }
 """Every kind of head, by name."""
+
+
+def draw_layer(
+    kind: str, *, n: int, window: int, kv_heads: int = 1, group: int = 2, start: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (H, R, K), value states and first keys of heads of a kind whose queries see ``window`` keys at most."""
+    first = np.maximum(0, np.arange(start, n) + 1 - window)
+    weights = np.zeros((kv_heads * group, n - start, n), np.float32)
+    for (head, row), begin in np.ndenumerate(np.broadcast_to(first, weights.shape[:2])):
+        seen = slice(begin, start + row + 1)
+        weights[head, row, seen] = HEADS[kind](seen.stop - begin, 8, 1000 * head + row)[0]
+    return weights, np.stack([HEADS[kind](n, 8, head)[1] for head in range(kv_heads)]), first

@@ -12,20 +12,8 @@ from geometry.selection import every_query, scan
 from geometry.selection.every_query import Contexts, estimate_block_bytes, measure_queries
 from geometry.selection.keys import error_slope
 from tests.geometry import oracle
-from tests.geometry.draws import HEADS, extreme_head
+from tests.geometry.draws import HEADS, draw_layer, extreme_head
 from tests.memory import trace
-
-Layer = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def draw_layer(kind: str, *, n: int, window: int, kv_heads: int = 1, group: int = 2, start: int = 1) -> Layer:
-    """Weights (H, R, K), value states and first keys of heads of a kind whose queries see ``window`` keys at most."""
-    first = np.maximum(0, np.arange(start, n) + 1 - window)
-    weights = np.zeros((kv_heads * group, n - start, n), np.float32)
-    for (head, row), begin in np.ndenumerate(np.broadcast_to(first, weights.shape[:2])):
-        seen = slice(begin, start + row + 1)
-        weights[head, row, seen] = HEADS[kind](seen.stop - begin, 8, 1000 * head + row)[0]
-    return weights, np.stack([HEADS[kind](n, 8, head)[1] for head in range(kv_heads)]), first
 
 
 def count_differences(weights: np.ndarray, values: np.ndarray, first: np.ndarray) -> tuple[int, int]:

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from geometry import SelectionProfile, selection_profile
 from geometry.selection import scan, torch_scan
 from geometry.selection.upper_bounds import compute_steepness
+from tests.extract.memory import Held
 from tests.geometry import oracle
 from tests.geometry.comparison import COSINES, COUNTS, UPPER, departures
 from tests.geometry.draws import HEADS, aligned_head, extreme_head, grouped, small_heads, twin_head
@@ -147,24 +146,6 @@ def test_keys_that_are_far_apart_are_not_settled() -> None:
     assert (here.near[:2] > 1).sum() > 0 == (there.near[:2] > 1).sum()
 
 
-class Peak(TorchDispatchMode):
-    """The memory of the tensors that operations make, at most at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most, self._alive = 0, {}
-
-    def __torch_dispatch__(self, operation: Any, _: Any, arguments: Any = (), settings: Any = None) -> Any:
-        made = operation(*arguments, **(settings or {}))
-        for tensor in made if isinstance(made, tuple) else (made,):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                self._alive[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
-        self._alive = {at: (held, size) for at, (held, size) in self._alive.items() if not held.expired()}
-        self.most = max(self.most, sum(size for _, size in self._alive.values()))
-        return made
-
-
 def scan_steeply(n: int, d: int, heads: int) -> None:
     """A scan of heads of which most rows have keys between, which takes the most memory."""
     values = aligned_head(n, d, 0)[1]
@@ -185,9 +166,9 @@ def bound_memory(n: int, d: int, heads: int) -> int:
 def test_no_more_than_a_strip_is_in_memory(strip: int, gram: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_scan, "STRIP_BYTES", strip)
     monkeypatch.setattr(torch_scan, "GRAM_BYTES", gram)
-    with Peak() as peak:
+    with Held() as held:
         scan_steeply(90, 16, 3)
-    assert bound_memory(90, 16, 3) / 8 < peak.most <= bound_memory(90, 16, 3)
+    assert bound_memory(90, 16, 3) / 8 < held.most <= bound_memory(90, 16, 3)
 
 
 # What needs a GPU
