@@ -14,7 +14,7 @@ from dagster._core.execution.plan.instance_concurrency_context import (
     InstanceConcurrencyContext,  # Dagster exports no name for it
 )
 
-from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, hold_run_lock
+from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, hold_run_lock, mark_dead_runs
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_partition
 
@@ -25,7 +25,9 @@ atexit.register(_LIVING.close)
 
 
 def _count_seconds_to_next_claim(context: InstanceConcurrencyContext) -> float:
-    """Seconds until a run that waits for a pool asks again."""
+    """Seconds until a run that waits for a pool asks again; a run that died waiting is taken off the queue first."""
+    if context.has_pending_claims():
+        mark_dead_runs(context._instance, Home.from_environment())
     return max(0.0, min(context._pending_timeouts.values(), default=0.0) - time.time())
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from unittest import mock
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.utils import make_new_run_id
 from dagster._daemon.types import DaemonHeartbeat
@@ -203,6 +204,25 @@ def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Pa
         assert outcome(instance, run) == "FAILURE"
         assert find_unended_runs(instance) == {}
     assert list((tmp_path / "locks" / "runs").iterdir()) == []
+
+
+def test_a_run_that_died_waiting_for_a_pool_keeps_no_other_waiting(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with own_instance(tmp_path) as instance, ExitStack() as alive:
+        instance.event_log_storage.set_concurrency_slots("gpu", 1)
+        runs = [started(instance, dg.DagsterRunStatus.STARTED, marked=True) for _ in range(3)]
+        for run in (runs[0], runs[2]):
+            alive.enter_context(hold_run_lock(home, run))
+        first, dead, last = (InstanceConcurrencyContext(instance, instance.get_run_by_id(run)) for run in runs)
+        assert first.claim("gpu", "one")
+        assert not dead.claim("gpu", "two")
+        assert not last.claim("gpu", "three")
+        first.free_step("one")
+        last._pending_timeouts["three"] = 0
+        assert not last.claim("gpu", "three"), "Dagster gives the slot to the run that is dead"
+        last.interval_to_next_pending_claim_check()
+        last._pending_timeouts["three"] = 0
+        assert last.claim("gpu", "three")
 
 
 def test_among_records_of_several_data_roots_each_buries_its_own(tmp_path: Path) -> None:
