@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import pi
 from statistics import fmean, median
 
-from reports.figures import format_own_interval
+from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, count_share, drop_nulls, join_sentences, name_head, number, percent
 
 

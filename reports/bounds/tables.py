@@ -6,7 +6,7 @@ from math import isinf
 from operator import itemgetter
 
 from reports.bounds.findings import EFFECTS, FAMILIES
-from reports.figures import DASH, Cell, Listing, format_change, format_number, format_share, tabulate
+from reports.findings.listings import DASH, Cell, Listing, format_change, format_number, format_share, tabulate
 from reports.findings.numbers import Row, number, percent
 
 _ROLES = {

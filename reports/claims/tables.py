@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from reports.figures import DASH, Cell, Listing, tabulate
 from reports.findings.claims import VERDICTS, format_decisive
+from reports.findings.listings import DASH, Cell, Listing, tabulate
 from reports.findings.numbers import Row
 
 

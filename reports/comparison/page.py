@@ -9,8 +9,9 @@ from reports import settings as settings_findings
 from reports.claims.tables import tabulate_studies
 from reports.comparison import figures as across
 from reports.families import figures as families
-from reports.figures import DASH, Listing, find_source
+from reports.figures import find_source
 from reports.findings import claims as claims_findings
+from reports.findings.listings import DASH, Listing
 from reports.headlines import findings as headlines_findings
 from reports.rendering import render, unvalidated
 from storage.files.staging import write_atomically

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from geometry.statistics.verdicts import ERROR_RATE
-from reports.figures import DASH, Cell, Listing, format_number, format_own_interval, tabulate
 from reports.findings.claims import format_interval
+from reports.findings.listings import DASH, Cell, Listing, format_number, format_own_interval, tabulate
 from reports.findings.numbers import Row, count, count_sides, join_sentences, name_head, number
 
 ERROR = "error_renormalised_16"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from reports.families.findings import name_quantity
-from reports.figures import DASH, Listing, format_own_interval, tabulate
+from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import Row, name_head, number
 
 

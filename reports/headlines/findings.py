@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from geometry.statistics.verdicts import LEAST_SEQUENCES
-from reports.figures import DASH, Listing
 from reports.findings.claims import BEYOND, summarise_claims
+from reports.findings.listings import DASH, Listing
 from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
 
 MOST_FACTS = 5

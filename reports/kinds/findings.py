@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from statistics import fmean
 
-from reports.figures import Listing, tabulate
+from reports.findings.listings import Listing, tabulate
 from reports.findings.numbers import NAMES, Row, count, describe_course, drop_nulls, join_sentences, number, percent
 
 KINDS = ("Retriever", "Mixer", "Reset")

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import altair as alt
 
 from reports.elements import INTERVAL, layer_chart, points, tooltips
-from reports.figures import DASH, Draft, Figure, Listing, Source, format_own_interval
+from reports.figures import Draft, Figure, Source
+from reports.findings.listings import DASH, Listing, format_own_interval
 from reports.findings.numbers import Row, count, join_sentences, name_share, number
 from reports.kinds.findings import LABELS as KINDS
 

@@ -6,8 +6,8 @@ The measurements of arXiv 2508.17821, known from its abstract and from accounts 
 from collections.abc import Sequence
 from statistics import median
 
-from reports.figures import format_own_interval
 from reports.findings.claims import format_interval
+from reports.findings.listings import format_own_interval
 from reports.findings.numbers import (
     Row,
     count,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
-from reports.figures import Listing, format_change, format_number
+from reports.findings.listings import Listing, format_change, format_number
 from reports.findings.numbers import Row, count, drop_nulls, number
 
 PARAMETERS = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.figures import format_own_interval
+from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 
 FEWEST = 3
