@@ -190,9 +190,9 @@ def analyze(
     bos
         ``always``: the text begins with BOS even if the tokenizer puts none before it; ``never``: with nothing.
     every
-        Whether every position of the text is measured as a query too, in ``queries``. Takes some n³/3 multiply-adds of
-        a processor for each head and text of n tokens, and up to 64 MB for each of PyTorch's threads, also if the model
-        is on a GPU.
+        Whether every position of the text is measured as a query too, in ``queries``. Takes some d n² log₂ n
+        multiply-adds for each head of size d and text of n tokens, on a CUDA device if the model is there, and up to
+        64 MB for each of PyTorch's threads.
 
     Returns
     -------

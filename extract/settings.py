@@ -300,8 +300,8 @@ class ExtractionSettings(Settings):
     every_query: bool = Field(
         False,
         exclude_if=lambda measured: not measured,  # keeps the stored settings of studies without it
-        description="also measure what every position selects as the query, on the CPU: of n tokens, each head takes "
-        "n³/3 multiply-adds more, about as long as the rest of a study of 512 tokens",
+        description="also measure what every position selects as the query: of n tokens, each head of size d "
+        "takes some d n² log₂ n multiply-adds more",
     )
     probe: Literal["repeated"] | None = Field(
         None,

@@ -24,15 +24,15 @@ _LIVING = ExitStack()
 atexit.register(_LIVING.close)
 
 
-def _count_seconds_to_next_claim(context: InstanceConcurrencyContext) -> float:
-    """Seconds until a run that waits for a pool asks again; a run that died waiting is taken off the queue first."""
+def _plan_next_claim(context: InstanceConcurrencyContext) -> float:
+    """Take runs that died off the queue of a pool, and return the seconds until one that waits asks again."""
     if context.has_pending_claims():
         mark_dead_runs(context._instance, Home.from_environment())
     return max(0.0, min(context._pending_timeouts.values(), default=0.0) - time.time())
 
 
 # Dagster 1.13 takes the smallest of these and 0, so that a run which waits asks again at once and keeps a core busy
-setattr(InstanceConcurrencyContext, "interval_to_next_pending_claim_check", _count_seconds_to_next_claim)  # noqa: B010
+setattr(InstanceConcurrencyContext, "interval_to_next_pending_claim_check", _plan_next_claim)  # noqa: B010
 
 
 @dg.resource(config_schema={})

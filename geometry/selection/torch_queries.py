@@ -24,7 +24,10 @@ PAIR_BYTES = 32
 
 
 class TorchCounts:
-    """Counts of blocks of queries that share value states, which are on the device."""
+    """Counts of blocks of queries that share value states, which are on the device.
+
+    keys: of one KV head, K of d components, on the host; device: where they are placed, in float64.
+    """
 
     def __init__(self, keys: Keys, device: str | torch.device) -> None:
         factor = 2.0 ** (LIFT - int(np.frexp(keys.norm.max())[1]))
