@@ -215,7 +215,7 @@ def test_a_run_that_died_waiting_for_a_pool_keeps_no_other_waiting(tmp_path: Pat
             alive.enter_context(hold_run_lock(home, run))
         first, dead, last = (InstanceConcurrencyContext(instance, instance.get_run_by_id(run)) for run in runs)
         assert first.claim("gpu", "one")
-        assert not dead.claim("gpu", "two")
+        assert not dead.claim("gpu", "two", step_priority=1)
         assert not last.claim("gpu", "three")
         first.free_step("one")
         last._pending_timeouts["three"] = 0
