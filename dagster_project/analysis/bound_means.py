@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dagster_project.analysis.layer_means import LayerMeans
 from dagster_project.analysis.passes import Block
-from dagster_project.analysis.sources import Rows, Sources
+from dagster_project.analysis.sources import Sources
 from geometry.arrays import F64
 from geometry.bounds.lower_kernels import LOWER, sum_lower_bounds
 from geometry.statistics.moments import Mean, average
@@ -17,12 +17,14 @@ SCORES = {"precision": "f_r_max", "recall": "f_r_min"}
 """The F-score that follows from each metric, where the other is 1 by convention (eq. 4, 16, 17)."""
 
 
-class BoundMeans:
+class BoundMeans(LayerMeans):
     """The rows of ``bound_means``."""
 
+    table = "bound_means"
+
     def __init__(self, sources: Sources) -> None:
+        super().__init__(sources)
         self._kappas, self._scale = sources.study.analysis.kappas, sources.study.analysis.scale
-        self._layer = LayerMeans()
 
     def measure(self, block: Block) -> dict[str, Mean]:
         """Means of one block: printed bounds (head, κ, N), all others (head, N)."""
@@ -37,16 +39,7 @@ class BoundMeans:
             means[f"{metric}_scale_free"] = average(block.read(f"{metric}_lower_scale_free"))
         return means
 
-    def add(self, block: Block, measured: dict[str, Mean]) -> Rows:
-        """Yield the rows of the layer, once all its sequences are there."""
-        if means := self._layer.join(block, measured):
-            yield "bound_means", self._build_rows(block, means)
-
-    def finish(self) -> Rows:
-        """Nothing is left."""
-        yield from ()
-
-    def _build_rows(self, block: Block, means: dict[str, F64]) -> pa.RecordBatch:
+    def build_rows(self, block: Block, means: dict[str, F64]) -> pa.RecordBatch:
         """The rows of a layer: of each head those of every κ, then the scale-free ones, by N."""
         precision, recall = (means.pop(f"{metric}_scale_free") for metric in SCORES)
         n = np.arange(1, block.n_keys)

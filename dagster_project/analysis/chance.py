@@ -17,7 +17,7 @@ from dagster_project.analysis.cluster import limit_threads, run_in_parallel, sel
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import average_over_ln_n, half_octave_grid
-from geometry.separation.chance import estimate_scratch_bytes, separability
+from geometry.separation.chance import separability
 from geometry.separation.comparisons import MEASURES
 from geometry.separation.curves import SeparationCurve, separation_curve
 from geometry.separation.nulls import NULLS
@@ -101,7 +101,7 @@ def compute_separability(sources: Sources) -> Rows:
 
     They are those of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii
     for a few heads. Yields nothing if the study draws no nulls. Queries are computed one after the other, with one task
-    per layer: memory is bounded by ``estimate_layer_bytes`` for each running task and ``estimate_query_bytes``.
+    per layer: a sequence of each layer that is being measured is in memory, and the measures of all layers.
     """
     if not sources.study.analysis.nulls.draws:
         return
@@ -149,7 +149,7 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
-    """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
+    """Measure the heads of one layer at one query, by its index."""
     keys = sample.queries[index] + 1 - int(sample.first_key[: sample.sequences, index, layer].max())
     n = sample.grid[sample.grid < keys]
     measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
@@ -182,40 +182,6 @@ def _measure_sequence(
         for at, name in enumerate(("observed", *NULLS)):
             measures[:, at] = getattr(seen, name).reshape(len(weights), len(MEASURES), n.size)
     return measures
-
-
-def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of the memory of one task, in bytes: a sequence, and the layer's measures and moments.
-
-    Parameters
-    ----------
-    sizes
-        Sizes of the axes ``key`` and ``head_dim``.
-    heads, kv_heads
-        Query heads and KV heads of the layer.
-    grid
-        How many N there are.
-    sequences
-        How many sequences are measured.
-    """
-    keys, head_dim, of_sequence = sizes["key"], sizes["head_dim"], heads * (1 + len(NULLS)) * len(MEASURES) * grid
-    read = 2 * 4 * keys * (heads + kv_heads * head_dim)
-    return read + estimate_scratch_bytes(keys, head_dim, grid) + (sequences * 44 + 228) * of_sequence
-
-
-def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of the memory of one query without its tasks, in bytes: its layers, the model, a layer's rows.
-
-    Parameters
-    ----------
-    layers
-        Layers with attention.
-    heads, grid, sequences
-        As for ``estimate_layer_bytes``, of the largest layer.
-    """
-    of_head = (1 + len(NULLS)) * len(MEASURES) * grid
-    of_layer = 40 * of_head * heads + 8 * sequences * (of_head + heads)
-    return layers * of_layer + of_head * (64 * sequences + 200 * heads) + 32 * sequences * heads
 
 
 def _build_head_columns(sample: Sample, query: int, layer: int, differences: Differences) -> dict[str, Any]:

@@ -1,11 +1,9 @@
-"""The step of contributions: the part of each position in a head's output.
+"""The step of contributions: the weight of each position, and its part in a head's output.
 
-Holds means over sequences of ‖α_i v_i‖ and of cosines of value states.
+Holds means over sequences of α_i, of ‖α_i v_i‖ and of cosines of value states.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +19,8 @@ from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, 
 class _LayerMeans:
     """Means over sequences of one layer."""
 
+    weights: Mean = field(default_factory=Mean)
+    """Of α_i, (head, position)."""
     norms: Mean = field(default_factory=Mean)
     """Of ‖α_i v_i‖, (head, position)."""
     last: Mean = field(default_factory=Mean)
@@ -30,33 +30,18 @@ class _LayerMeans:
 
 
 def compute_contributions(sources: Sources) -> Rows:
-    """Contribution of each position to a head's output, and cosines of its value state with the sink's and the last.
+    """Weight and contribution of each position, and cosines of its value state with the sink's and the last.
 
-    One layer of one query after the other, as many sequences at once as fit in ``BLOCK_BYTES``;
-    ``estimate_contributions_bytes`` are in memory, however many there are.
+    One layer of one query after the other, of which as many sequences as fit in ``BLOCK_BYTES`` are in memory.
     """
     first_key = sources.tensors.read("first_key", slice(None)).max(axis=0)
     for index, query in enumerate(sources.queries):
         for layer in list_attending_layers(sources.tensors):
-            columns = _measure_layer(sources, index, layer, slice(int(first_key[index, layer]), query + 1))
-            yield "contributions", build_batch(columns)
-            del columns  # while the next is made
+            yield from _measure_layer(sources, index, layer, slice(int(first_key[index, layer]), query + 1))
 
 
-def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
-    """Upper bound of the memory of the step, in bytes: a layer of some sequences, its statistics and its rows.
-
-    Parameters
-    ----------
-    sizes
-        Sizes of the axes ``head``, ``kv_head`` and ``key``.
-    """
-    block = max(BLOCK_BYTES, 8 * sizes["head"] * sizes["key"])
-    return (60 * sizes["head"] + 45 * sizes["kv_head"]) * sizes["key"] + 5 * block + 2**18
-
-
-def _measure_layer(sources: Sources, index: int, layer: int, seen: slice) -> dict[str, Any]:
-    """Columns of one layer, at one index along ``query``."""
+def _measure_layer(sources: Sources, index: int, layer: int, seen: slice) -> Rows:
+    """The rows of one layer, at one index along ``query``."""
     metrics, size, means = sources.metrics, sources.tensors.layers[layer], _LayerMeans()
     of_one = 8 * size.heads * (seen.stop - seen.start)
     for part in split_sequences(metrics.sequences, of_one, BLOCK_BYTES):
@@ -65,14 +50,15 @@ def _measure_layer(sources: Sources, index: int, layer: int, seen: slice) -> dic
             metrics.read(name, layer, sequences=part)[..., seen] for name in ("value_norm", "cos_sink_of_keys")
         )
         of_heads = length.repeat(size.heads // size.kv_heads, axis=1)
+        means.weights.add(weight)
         means.norms.add(np.multiply(weight, of_heads, dtype=np.float64))
         means.last.add(metrics.read("cos_last_of_keys", layer, query=index, sequences=part))
         means.sink.add(cos_sink)
-    return _build_columns(sources, layer, seen, means)
+    return _build_rows(sources, layer, seen, means)
 
 
-def _build_columns(sources: Sources, layer: int, seen: slice, means: _LayerMeans) -> dict[str, Any]:
-    """Columns of ``contributions`` of one query and one layer.
+def _build_rows(sources: Sources, layer: int, seen: slice, means: _LayerMeans) -> Rows:
+    """The rows of one query and one layer.
 
     Positions that the window of any sequence hides have no row: a window hides the same in all of them.
     """
@@ -81,13 +67,14 @@ def _build_columns(sources: Sources, layer: int, seen: slice, means: _LayerMeans
     cos_sink = means.sink.value.repeat(group, axis=0) if seen.start == 0 else np.full((size.heads, keys), np.nan)
     constant = {"query": seen.stop - 1, "sequences": sources.metrics.sequences, "layer": layer}
     place = index_columns((size.heads, keys), "head", "position", **constant)
-    return {
-        **place,
-        "position": place["position"] + np.int32(seen.start),
+    place["position"] += np.int32(seen.start)
+    yield "attention_by_position", build_batch(place | {"mean_weight": _flatten(means.weights.value)})
+    columns = {
         "mean_norm_y": _flatten(means.norms.value),
         "mean_cos_last": _flatten(means.last.value.repeat(group, axis=0)),
         "mean_cos_sink": _flatten(cos_sink),
     }
+    yield "contributions", build_batch(place | columns)
 
 
 def _flatten(statistic: F64) -> NDArray[np.float32]:

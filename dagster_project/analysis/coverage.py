@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dagster_project.analysis.passes import Block, run_pass
-from dagster_project.analysis.sink import select_grid
+from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64, Bool
 from geometry.bounds import lower
@@ -31,15 +30,6 @@ MOST = 0.5
 
 ROUNDING = 1e-6
 """Bounds are stored in float32 (as the SQL macro ``inside`` allows)."""
-
-
-def compute_coverage(sources: Sources) -> Rows:
-    """How often means lie within the bounds, and how far from them, for every κ, of all sequences and without each.
-
-    One layer on the grid, with its means without each sequence, is in memory.
-    """
-    kappas = len(sources.study.analysis.kappas)
-    return run_pass(sources, [Coverage(sources)], last_query=True, kappas=kappas)
 
 
 @dataclass(frozen=True)
@@ -67,18 +57,24 @@ class _Curves:
         return narrow
 
 
-class Coverage:
-    """The rows of ``coverage_by_sequence``."""
+class Coverage(Summary):
+    """The rows of ``coverage_by_sequence``, of the last query.
+
+    One layer on the grid, with its means without each sequence, is in memory.
+    """
 
     def __init__(self, sources: Sources) -> None:
+        self._query = sources.query
         self._kappas = sources.study.analysis.kappas
         self._parts: list[tuple[F64, dict[tuple[float, str], _Curves]]] = []
         sequences, self._grid = sources.metrics.sequences, log_grid(max(sources.query + 1, 2))
         self._heads = {(kappa, metric): _Sums(sequences, self._grid) for kappa in self._kappas for metric in METRICS}
 
-    def measure(self, block: Block) -> tuple[F64, dict[tuple[float, str], _Curves]]:
+    def measure(self, block: Block) -> tuple[F64, dict[tuple[float, str], _Curves]] | None:
         """Whether Δ > 0, and the curves of one block by κ and metric, (sequence, head, N of the grid) each."""
-        n = select_grid(block)
+        if block.query != self._query:
+            return None
+        n = block.grid
         parts = lower.Ingredients(**{name: block.read(name)[..., n - 1] for name in lower.INGREDIENTS})
         unit = block.unit[..., None]
         margin = lower.margin(parts, unit)
@@ -93,10 +89,11 @@ class Coverage:
                 curves[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
         return np.where(np.isnan(margin), np.nan, margin > 0), curves
 
-    def add(self, block: Block, measured: tuple[F64, dict[tuple[float, str], _Curves]]) -> Rows:
+    def add(self, block: Block, measured: tuple[F64, dict[tuple[float, str], _Curves]] | None) -> Rows:
         """Add a layer, once all its sequences are there."""
-        self._parts.append(measured)
-        if block.is_last and block.n_keys > 2:
+        if measured is not None:
+            self._parts.append(measured)
+        if self._parts and block.is_last and block.n_keys > 2:
             positive = np.concatenate([premise for premise, _ in self._parts])
             applies = np.nan_to_num(positive.mean(axis=0)) > MOST
             for place, sums in self._heads.items():

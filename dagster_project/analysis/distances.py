@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dagster_project.analysis.layer_means import LayerMeans, build_mean_rows
-from dagster_project.analysis.passes import Block, run_pass
+from dagster_project.analysis.layer_means import LayerMeans
+from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
@@ -26,20 +26,17 @@ CONVERGENCE = ("effective_share", "n_90_share")
 """Measures of how near weights are to uniform ones."""
 
 
-def compute_distances(sources: Sources) -> Rows:
-    """Distance of the selected keys from the rest and that of random ones, of heads and model; convergence to uniform.
+class Distances(LayerMeans):
+    """The rows of ``distance_means``, ``distance_means_model``, ``convergence_model`` and ``limit_exponents``.
 
     Means over heads of every sequence, query and N are in memory, and for each head and N of one layer 32 bytes.
     """
-    return run_pass(sources, [Distances(sources)])
 
-
-class Distances:
-    """The rows of ``distance_means``, ``distance_means_model``, ``convergence_model`` and ``limit_exponents``."""
+    table, dtype = "distance_means", np.float32
 
     def __init__(self, sources: Sources) -> None:
-        self._sequences = sources.metrics.sequences
-        self._heads, self._spread = LayerMeans(), Moments()
+        super().__init__(sources)
+        self._spread = Moments()
         self._models = [_Model(self._sequences, query) for query in sources.queries]
 
     def measure(self, block: Block) -> tuple[F64, F64]:
@@ -52,16 +49,15 @@ class Distances:
         shares = [block.read(name) / np.float64(block.n_keys) for name in ("effective_keys", "n_90")]
         return relative, np.stack(shares, axis=1)
 
-    def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
+    def add(self, block: Block, measured: Any) -> Rows:
         """Add a block to the model, and yield the rows of the layer, once all its sequences are there."""
         relative, shares = measured
         self._spread.add(shares)
         self._models[block.index].add(block, relative, shares)
-        means = self._heads.join(block, {name: average(relative[:, index]) for index, name in enumerate(DISTANCES)})
         if block.is_last:
             self._models[block.index].spreads.append(self._spread.mean)
             self._spread = Moments()
-            yield "distance_means", build_mean_rows(block, self._sequences, means, np.float32)
+        yield from super().add(block, {name: average(relative[:, index]) for index, name in enumerate(DISTANCES)})
 
     def finish(self) -> Rows:
         """Yield the rows of the model."""

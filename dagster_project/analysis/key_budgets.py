@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import build_interval_columns
-from dagster_project.analysis.passes import Block
+from dagster_project.analysis.layer_means import build_interval_columns
+from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
 from geometry.selection.errors import count_keys_below
@@ -34,7 +34,7 @@ NUMBERS = (*SHARES, *ERRORS)
 AT_LEAST_ONE: Domain = (1.0, math.inf)
 
 
-class KeyBudgets:
+class KeyBudgets(Summary):
     """The rows of ``key_budgets``, ``key_budgets_layer`` and ``key_budgets_model``.
 
     In memory are the numbers of all heads of one query.

@@ -1,38 +1,42 @@
 """Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence.
 
-The pass over the metrics that computes them feeds the means of bounds, of the geometry of s_N and of keys, too.
+The pass over the metrics that computes them feeds all other means and correlations of measured quantities, too.
 """
 
 import numpy as np
 import pyarrow as pa
 
 from dagster_project.analysis.bound_means import BoundMeans
-from dagster_project.analysis.columns import build_interval_columns
-from dagster_project.analysis.diagnostics import Diagnostics
+from dagster_project.analysis.coverage import Coverage
+from dagster_project.analysis.distances import Distances
 from dagster_project.analysis.key_budgets import KeyBudgets
+from dagster_project.analysis.layer_means import Diagnostics, build_interval_columns, index_heads_and_n
 from dagster_project.analysis.passes import Block, Summary, run_pass
+from dagster_project.analysis.sink import SinkEffect
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics, follow_cosines
-from geometry.statistics.intervals import SHARE, Estimate
+from geometry.statistics.intervals import SHARE
 from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 
 
 def compute_selection_means(sources: Sources) -> Rows:
-    """Means of every query, head and N: Precision, Recall, F and specificity, their bounds, and the geometry of s_N.
+    """All means over sequences of what is measured of selections, in one pass over it.
 
-    And keys for a share of the weight or an error. Means of metrics and keys have intervals, and are of the model too.
-    Means over heads of every sequence at one query are in memory, and 72 bytes for each head and sequence at one query
-    (``KeyBudgets``). For each head and N of a layer there are 96 bytes of metrics, 80 of the geometry of s_N and, with
-    K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of each block that is measured.
+    Of every query, head and N: Precision, Recall, F and specificity, their bounds and how often means lie within, the
+    geometry of s_N and its distance from the rest; keys for a share of the weight or an error; the correlation of
+    Recall and ρ_0. Means over heads of every sequence at one query are in memory, and 72 bytes for each head and
+    sequence at one query (``KeyBudgets``). For each head and N of a layer there are 96 bytes of metrics, 80 of the
+    geometry of s_N and, with K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of each block
+    that is measured.
     """
-    summaries: list[Summary] = [SelectionMeans(sources), HeadLevels(), KeyBudgets()]
-    summaries += [BoundMeans(sources), Diagnostics(sources)]
-    return run_pass(sources, summaries, kappas=len(sources.study.analysis.kappas))
+    summaries: list[Summary] = [SelectionMeans(sources), HeadLevels(), KeyBudgets(), BoundMeans(sources)]
+    summaries += [Diagnostics(sources), SinkEffect(sources), Coverage(sources), Distances(sources)]
+    return run_pass(sources, summaries)
 
 
-class SelectionMeans:
+class SelectionMeans(Summary):
     """The rows of ``selection_means`` and ``selection_means_model``."""
 
     def __init__(self, sources: Sources) -> None:
@@ -51,7 +55,8 @@ class SelectionMeans:
         self._models[block.index].add(block, measured.over_heads)
         self._heads = None if block.is_last else moments
         if block.is_last:
-            yield "selection_means", _build_rows(block, self._sequences, moments.estimate(SHARE))
+            columns = build_interval_columns(moments.estimate(SHARE), METRICS, np.float32)
+            yield "selection_means", build_batch(index_heads_and_n(block, self._sequences) | columns)
 
     def finish(self) -> Rows:
         """Yield the rows of the model."""
@@ -60,7 +65,7 @@ class SelectionMeans:
                 yield "selection_means_model", model.build_rows()
 
 
-class HeadLevels:
+class HeadLevels(Summary):
     """The rows of ``head_levels``: means over ln N of every sequence and head, and the course of the cosines of s_N."""
 
     def measure(self, block: Block) -> dict[str, F64]:
@@ -74,10 +79,6 @@ class HeadLevels:
         place = index_columns(measured["recall"].shape, "sequence", "head", query=block.query, layer=block.layer)
         place["sequence"] += np.int32(block.sequences.start)
         yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in measured.items()})
-
-    def finish(self) -> Rows:
-        """Nothing is left."""
-        yield from ()
 
 
 class _Model:
@@ -101,11 +102,3 @@ class _Model:
         place = {"n": np.flatnonzero(seen).astype(np.int32) + 1, "heads": self.heads[seen].astype(np.int32)}
         constant = fill_columns(int(seen.sum()), query=self._query, sequences=len(self._sums))
         return build_batch(constant | place | build_interval_columns(estimate, METRICS))
-
-
-def _build_rows(block: Block, sequences: int, estimate: Estimate) -> pa.RecordBatch:
-    """The rows of ``selection_means`` of one layer at one query."""
-    constant = {"query": block.query, "layer": block.layer, "sequences": sequences}
-    place = index_columns(estimate.value.shape[1:], "head", "n", **constant)
-    place["n"] += 1
-    return build_batch(place | build_interval_columns(estimate, METRICS, np.float32))

@@ -4,20 +4,22 @@ Holds the blocks that are read, and the pass that gives these to summaries: each
 threads, and adds what it measured in the order of the blocks.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import count_threads
 from dagster_project.analysis.sources import Rows, Sources
-from geometry.arrays import F64
+from geometry.arrays import F64, I64
 from geometry.bounds.lower import INGREDIENTS, Ingredients
 from geometry.bounds.lower_kernels import measure_margins
+from geometry.grids import log_grid
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
 from storage.zarr.layers import split_sequences
@@ -74,6 +76,12 @@ class Block:
         return self._arrays[name]
 
     @property
+    def grid(self) -> I64:
+        """The N of the log grid of the query that are below the keys of the layer."""
+        grid = log_grid(max(self.query + 1, 2))
+        return grid[grid < self.n_keys]
+
+    @property
     def unit(self) -> F64:
         """What weighted norms are divided by in the scale of the study: C or 1, (sequence, head)."""
         scale = self.read("value_scale").astype(np.float64).repeat(self.group, axis=1)
@@ -90,39 +98,30 @@ class Block:
         self.__dict__.pop("margins", None)
 
 
-class Summary(Protocol):
-    """What is computed from the blocks of one pass."""
+class Summary(ABC):
+    """What is computed from the blocks of the pass."""
 
+    @abstractmethod
     def measure(self, block: Block) -> Any:
         """Measure one block, on any thread; nothing is kept."""
 
+    @abstractmethod
     def add(self, block: Block, measured: Any) -> Rows:
         """Add what was measured, in the order of blocks, and yield the rows that are complete with it."""
 
     def finish(self) -> Rows:
         """Yield the rows that are complete only now."""
+        yield from ()
 
 
-def run_pass(sources: Sources, summaries: Sequence[Summary], *, last_query: bool = False, kappas: int = 1) -> Rows:
+def run_pass(sources: Sources, summaries: Sequence[Summary]) -> Rows:
     """Read the metrics of every query and layer once, and yield the rows of all summaries.
 
     Memory: of each array that is read, at most ``BLOCK_BYTES`` (or one sequence of a layer) for each core and one more;
-    and for as many blocks, if a summary needs them, the margins, 16 bytes for each selection.
-
-    Parameters
-    ----------
-    sources
-        The study.
-    summaries
-        What is computed.
-    last_query
-        Whether only the last query is read.
-    kappas
-        How many numbers the largest array has for each N: that of κ, if upper bounds are read.
+    and for as many blocks the margins, 16 bytes for each selection.
     """
-    blocks = list(_list_blocks(sources, last_query=last_query, bytes_of_n=4 * kappas))
     with one_blas_thread, ThreadPoolExecutor(number := count_threads()) as threads:
-        measured = _map_ahead(threads, partial(_measure_block, summaries), blocks, number)
+        measured = _map_ahead(threads, partial(_measure_block, summaries), list(_list_blocks(sources)), number)
         for block, parts in measured:
             for summary, part in zip(summaries, parts, strict=True):
                 yield from summary.add(block, part)
@@ -149,12 +148,12 @@ def _map_ahead(
         yield block, parts
 
 
-def _list_blocks(sources: Sources, *, last_query: bool, bytes_of_n: int) -> Iterator[Block]:
-    """The blocks of a study, query by query and layer by layer."""
+def _list_blocks(sources: Sources) -> Iterator[Block]:
+    """The blocks of a study, query by query and layer by layer; the largest array has a number for each κ and N."""
     metrics = sources.metrics
-    for index in [len(sources.queries) - 1] if last_query else range(len(sources.queries)):
+    for index in range(len(sources.queries)):
         for layer, keys in enumerate(metrics.n_keys[index].tolist()):
             if keys >= 2:
-                of_one = bytes_of_n * metrics.layers[layer].heads * keys
+                of_one = 4 * len(sources.study.analysis.kappas) * metrics.layers[layer].heads * keys
                 for part in split_sequences(metrics.sequences, of_one, BLOCK_BYTES):
                     yield Block(sources, index, layer, keys, part, part.stop == metrics.sequences)

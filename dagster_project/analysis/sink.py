@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.analysis.passes import Block, run_pass
+from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
@@ -16,17 +16,11 @@ from geometry.statistics.jackknife import average_known, estimate_correlation, l
 from storage.warehouse.rows import build_batch, fill_columns
 
 
-def compute_sink_effect(sources: Sources) -> Rows:
-    """The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.
+class SinkEffect(Summary):
+    """The rows of ``sink_effect``: every query, on a log grid of N; depth moves both, so that it is shown, not judged.
 
-    Depth moves both, so that it is shown and not judged. Recall of one layer on the grid is in memory, and
-    sums over heads of its means without each sequence.
+    Recall of one layer on the grid is in memory, and sums over heads of its means without each sequence.
     """
-    return run_pass(sources, [SinkEffect(sources)])
-
-
-class SinkEffect:
-    """The rows of ``sink_effect``."""
 
     def __init__(self, sources: Sources) -> None:
         self._parts: list[tuple[F64, F64]] = []
@@ -35,7 +29,7 @@ class SinkEffect:
 
     def measure(self, block: Block) -> tuple[F64, F64]:
         """Recall on the grid, (sequence, head, N), and ρ_0, (sequence, head)."""
-        n = select_grid(block)
+        n = block.grid
         return block.read("k_in")[..., n - 1] / n, block.read("rho_0_of_keys").repeat(block.group, axis=1).astype(float)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
@@ -78,12 +72,6 @@ class _Sums:
         columns: dict[str, NDArray[Any]] = {"n": self._grid.astype(np.int32), "heads": self.heads.astype(np.int32)}
         constant = fill_columns(self._grid.size, query=self._query, sequences=self._sums.shape[1] - 1)
         return build_batch(constant | columns | estimate.name_ends("correlation"))
-
-
-def select_grid(block: Block) -> I64:
-    """The N of the log grid of the query that are below the keys of the layer."""
-    grid = log_grid(max(block.query + 1, 2))
-    return grid[grid < block.n_keys]
 
 
 def _correlate_sums(sums: F64) -> F64:

@@ -3,9 +3,9 @@
 Holds means over sequences on a log grid of N, and how far the weights move when their logits do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,7 @@ from geometry.grids import half_octave_grid
 from geometry.limits import jacobian, tempered
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
-from storage.files.parts import compute_digest
-from storage.files.places import Place
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
-from storage.zarr.arrays import TENSORS
 from storage.zarr.layers import list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 
@@ -33,8 +30,7 @@ def compute_temperature(sources: Sources) -> Rows:
     """Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.
 
     One query of one layer is computed after the other, its sequences in parallel. Sensitivity is computed for all
-    sequences, the other quantities for the first few. One sequence takes at most ``estimate_temperature_bytes``, and a
-    thread computes one at a time.
+    sequences, the other quantities for the first few. A thread has one sequence in memory at a time.
     """
     tensors, whole = sources.tensors, sources.study.analysis.temperature_sequences
     places = [(query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(tensors)]
@@ -48,34 +44,11 @@ def compute_temperature(sources: Sources) -> Rows:
         yield from _build_rows(task, run_in_parallel(tasks, threads=limit_threads(task.position + 1)))
 
 
-def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:
-    """Upper bound of the memory that one layer of one query of one sequence takes, in bytes, results included.
-
-    It is the sum of the weights and value states as they are stored, of their decoded copies, and of
-    ``geometry.limits.tempered.estimate_scratch_bytes`` and ``geometry.limits.jacobian.estimate_scratch_bytes``.
-
-    Parameters
-    ----------
-    sizes
-        Sizes of the axes ``key`` and ``head_dim``.
-    heads, kv_heads
-        Query heads and KV heads of the layer.
-    temperatures
-        How many there are.
-    """
-    keys, head_dim = sizes["key"], sizes["head_dim"]
-    read = 2 * 4 * keys * (heads + kv_heads * head_dim)
-    selections = tempered.estimate_scratch_bytes(
-        heads, keys, head_dim, half_octave_grid(max(2, keys)).size, temperatures
-    )
-    return read + selections + jacobian.estimate_scratch_bytes(heads, keys)
-
-
 @dataclass(frozen=True)
 class _Task:
-    """What a task computes; it opens the store by itself, so that nothing large is sent."""
+    """What a task computes."""
 
-    tensors: "_Store"
+    tensors: SequenceStore
     query: int
     """Index along the axis ``query``."""
     position: int
@@ -89,22 +62,7 @@ class _Task:
         """One layer of one query whose keys begin at position ``first`` or after it."""
         position = sources.queries[query]
         grid = half_octave_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
-        store, temperatures = sources.tensors, sources.study.analysis.temperatures
-        return cls(_Store(store.path, compute_digest(store.provenance)), query, position, layer, temperatures, grid)
-
-
-@dataclass(frozen=True)
-class _Store:
-    """A store, and the digest of its provenance, which differs for a store that has replaced it."""
-
-    place: Place
-    made_of: str
-
-
-@lru_cache(maxsize=2)
-def _open_store(store: _Store) -> SequenceStore:
-    """The store with this provenance, opened once in a process."""
-    return SequenceStore.open(store.place, TENSORS).require_complete()
+        return cls(sources.tensors, query, position, layer, sources.study.analysis.temperatures, grid)
 
 
 def _compute_sequence(
@@ -115,7 +73,7 @@ def _compute_sequence(
     Selections are NaN where N is not below the number of keys; ``first`` is the first key, ``learned`` the weight of
     the learned sink, (head,).
     """
-    store, keys = _open_store(task.tensors), slice(first, task.position + 1)
+    store, keys = task.tensors, slice(first, task.position + 1)
     weights = read_layer(store, "attention", task.layer, sequence=sequence, query=task.query, key=keys)
     norms = jacobian.sensitivity(weights, task.temperatures, learned)
     if not whole:

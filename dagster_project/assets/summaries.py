@@ -37,12 +37,14 @@ FITS = (
 MEANS = make_tables_asset(
     "selection_means",
     "means",
-    "Means of every query, head and N: Precision, Recall, F, specificity, bounds, s_N; keys for a share of the weight.",
+    "Means of every query, head and N: Precision, Recall, F, specificity, bounds, coverage, s_N, distances; keys for a "
+    "share of the weight; the correlation of Recall and ρ_0.",
     tables=(
         *("selection_means", "selection_means_model", "head_levels", "bound_means", "diagnostics"),
-        *("key_budgets", "key_budgets_layer", "key_budgets_model"),
+        *("key_budgets", "key_budgets_layer", "key_budgets_model", "sink_effect", "coverage_by_sequence"),
+        *("distance_means", "distance_means_model", "convergence_model", "limit_exponents"),
     ),
-    version=6,
+    version=7,
     settings=("kappas", "scale"),
 )
 """The means, from which budgets of keys are taken."""
@@ -96,14 +98,6 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("scale",),
         reads=("attention",),
     ),
-    make_tables_asset(
-        "attention_by_position",
-        "positions",
-        "Mean over sequences of the weight that each head gives to each position.",
-        tables=("attention_by_position",),
-        version=2,
-        reads=("attention",),
-    ),
     MEANS,
     make_tables_asset(
         "head_patterns",
@@ -113,26 +107,11 @@ SUMMARIES: tuple[Asset, ...] = (
         version=2,
     ),
     make_tables_asset(
-        "sink_effect",
-        "sink",
-        "The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.",
-        tables=("sink_effect",),
-        version=2,
-    ),
-    make_tables_asset(
-        "coverage",
-        "coverage",
-        "How often means lie within the bounds of the theorems, and how far from them, for every κ.",
-        tables=("coverage_by_sequence",),
-        version=2,
-        settings=("kappas", "scale"),
-    ),
-    make_tables_asset(
         "contributions",
         "contributions",
-        "Contribution of each position to a head's output, and cosines of its value state with sink and last token.",
-        tables=("contributions",),
-        version=2,
+        "Weight and contribution of each position, and cosines of its value state with the sink's and the last's.",
+        tables=("attention_by_position", "contributions"),
+        version=3,
         reads=("attention",),
     ),
     make_tables_asset(
@@ -176,13 +155,6 @@ SUMMARIES: tuple[Asset, ...] = (
         kinds=("torch", "parquet"),
         pool="gpu",
         is_wanted=lambda analysis: analysis.effects is not None and bool(analysis.effects.budgets),
-    ),
-    make_tables_asset(
-        "distances",
-        "distances",
-        "Distance of selected keys from the rest, and of random ones, by head; convergence to uniform weights.",
-        tables=("distance_means", "distance_means_model", "convergence_model", "limit_exponents"),
-        version=4,
     ),
 )
 """The records of these assets, each after its parents; those that take longest begin the lists."""

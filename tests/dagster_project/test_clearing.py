@@ -36,7 +36,7 @@ HALF = (
     f"tensors/mine.zarr/attention/c/0/0.{HEX}.partial",
     f"metrics/mine.parts.{HEX}.replaced/layer-000-0123456789ab/keys.parquet",
     f"parts/mine.{HEX}.replaced/assumption_norms.parquet",
-    f"parts/mine/sink_effect-0123456789ab/sink_effect.parquet.{HEX}.partial",
+    f"parts/mine/top_keys-0123456789ab/top_keys.parquet.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial.tmp/spilled.tmp",
     f"warehouse/.open.sql.{HEX}.partial",

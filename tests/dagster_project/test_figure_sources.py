@@ -7,29 +7,23 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 
-import sql
 from dagster_project.analysis import contributions, passes
-from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
+from dagster_project.analysis.contributions import compute_contributions
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.fits import compute_assumption_similarity
 from dagster_project.analysis.metrics import Metrics
 from dagster_project.analysis.norms import compute_assumption_norms
-from dagster_project.analysis.positions import compute_attention_by_position
-from dagster_project.analysis.sink import compute_sink_effect
+from dagster_project.analysis.passes import run_pass
+from dagster_project.analysis.sink import SinkEffect
 from dagster_project.analysis.sources import Rows, Sources
-from dagster_project.assets.catalogue import find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
 from geometry.quantities import SELECTION
-from storage.files.parts import STEP, count_rows, read_part, write_parts
 from storage.files.places import LocalPlace
-from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
@@ -44,13 +38,14 @@ WINDOW = 12
 NO_SINK, SELDOM_SINK, NO_KEY = (0, 1), (2, 0), (2, 1, 5)
 """A KV head whose sink has norm 0, one whose sink has in sequence 1, and a value state that has."""
 STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 24, "sequences": 5})
-COMPUTED = {
-    "sink_effect": compute_sink_effect,
-    "contributions": compute_contributions,
-    "value_directions": compute_value_directions,
+COMPUTED: dict[str, Callable[[Sources], Rows]] = {
+    "sink_effect": lambda sources: run_pass(sources, [SinkEffect(sources)]),
+    **dict.fromkeys(("contributions", "attention_by_position"), compute_contributions),
+    **dict.fromkeys(("principal_directions", "value_directions"), compute_value_directions),
+    "cosine_by_distance": compute_assumption_similarity,
+    "value_norm_by_position": compute_assumption_norms,
 }
-"""What computes the tables of these assets."""
-TABLES = {table: name for name in COMPUTED for table in find_asset(name).tables}
+"""What computes these tables, among others."""
 Drawn = dict[str, np.ndarray]
 
 
@@ -145,13 +140,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     return drawn(tmp_path_factory.mktemp("drawn"))
 
 
-def batches(sources: Sources, asset: str) -> Rows:
-    """Every batch of an asset with its table, in order."""
-    return COMPUTED[asset](sources)
-
-
 def rows(sources: Sources, table: str) -> list[dict[str, Any]]:
-    return [row for name, part in batches(sources, TABLES[table]) if name == table for row in part.to_pylist()]
+    return [row for name, part in COMPUTED[table](sources) if name == table for row in part.to_pylist()]
 
 
 def array(sources: Sources, name: str) -> np.ndarray:
@@ -325,25 +315,13 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
 
         monkeypatch.setattr(DirectionMoments, name, noted)
     with two_blas_threads():
-        for _ in batches(sources, "value_directions"):
+        for _ in compute_value_directions(sources):
             assert blas_threads() == {2}
     assert len(seen) == 3 * 2 * (5 + 1)
     assert all(threads == {1} for threads in seen)
 
 
 # --- means by position and distance ---
-
-
-def landed(sources: Sources, table: str) -> pa.Table:
-    return pa.Table.from_batches([batch for name, batch in BY_POSITION[table](sources) if name == table])
-
-
-BY_POSITION: dict[str, Callable[[Sources], Rows]] = {
-    "attention_by_position": compute_attention_by_position,
-    "cosine_by_distance": compute_assumption_similarity,
-    "value_norm_by_position": compute_assumption_norms,
-}
-"""What computes the tables of means by position or distance, among others."""
 
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
@@ -361,7 +339,7 @@ def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
         ("cosine_by_distance", array(made, "mean_cosine"), ("layer", "kv_head", "distance"), "cosine"),
         ("attention_by_position", weights, ("query", "layer", "head", "position"), "weight"),
     ):
-        found = landed(made, table).to_pylist()
+        found = rows(made, table)
         assert len({tuple(row[axis] for axis in place) for row in found}) == len(found)
         for row in found:
             index = tuple(QUERIES.index(row[axis]) if axis == "query" else row[axis] for axis in place)
@@ -369,7 +347,7 @@ def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
             known = known[~np.isnan(known)]
             wanted = {f"mean_{quantity}": known.mean() if known.size else np.nan}
             assert near(row, wanted, 1e-6, 1e-7), (table, row, wanted)
-    unknown = [row for row in landed(made, "cosine_by_distance").to_pylist() if row["mean_cosine"] is None]
+    unknown = [row for row in rows(made, "cosine_by_distance") if row["mean_cosine"] is None]
     assert [(row["layer"], row["kv_head"], row["distance"]) for row in unknown] == [(2, 1, 9)]
 
 
@@ -404,34 +382,6 @@ def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
     assert {(row["heads"], row["correlation"], row["correlation_high"]) for row in found} == {(0, None, None)}
 
 
-TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "DOUBLE": pa.float64()}
-
-
-@pytest.mark.parametrize("asset", COMPUTED)
-def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, tmp_path: Path) -> None:
-    tables = find_asset(asset).tables
-    assert set(tables) <= set(sql.list_names("schema"))
-    made = write_parts(LocalPlace(tmp_path), tables, batches(sources, asset), {STEP: asset}, {})
-    with duckdb.connect() as connection:
-        create_tables(connection)
-        for table in tables:
-            path = made.join(f"{table}.parquet")
-            reader, count = pa.Table.from_batches(read_part(path)), count_rows(path)
-            columns = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
-            columns.pop("study")
-            assert {field.name: field.type for field in reader.schema} == {
-                name: TYPES.get(kind, pa.string()) for name, kind in columns.items()
-            }
-            connection.execute(f"INSERT INTO {table} BY NAME SELECT 'drawn' AS study, * FROM reader")
-            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,)
-            assert count > 0
-
-
-def last_of(sources: Sources, asset: str) -> None:
-    """Make the rows of an asset one batch at a time, and hold none while the next is made."""
-    deque(batches(sources, asset), maxlen=0)
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what a store knows of what it has read: a third of what the sequences more, or a layer's rows, take."""
@@ -442,10 +392,8 @@ def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypat
         more = sizes | {"sequence": sequences, "layer": layers}
         made = drawn(tmp_path / f"{sequences}", more, (1999,), unmeasured)
         for asset, peaks in found.items():
-            last_of(made, asset)  # what is imported or compiled once is there
-            peaks.append(trace(lambda made=made, asset=asset: last_of(made, asset))[1])
-    bound = estimate_contributions_bytes(sizes)
-    assert all(0.5 * bound < taken < bound for taken in found["contributions"])
+            deque(COMPUTED[asset](made), maxlen=0)  # what is imported or compiled once is there
+            peaks.append(trace(lambda made=made, asset=asset: deque(COMPUTED[asset](made), maxlen=0))[1])
     more_taken = {"contributions": 8 * 2000 * 32, "value_directions": 20 * 2000 * 4 * 2 * 8}
     for asset, (few, many) in found.items():
         assert many - few < more_taken[asset] / 3, asset

@@ -328,7 +328,7 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
     [
         ("tensors/mine.zarr", "tensors", AFTER_TENSORS),
         ("metrics/mine.parts", "selection_metrics", AFTER_METRICS),
-        ("parts/mine/sink_effect-*/sink_effect.parquet", "sink_effect", ("sink_effect", *AFTER_WAREHOUSE)),
+        ("parts/mine/top_keys-*/top_keys.parquet", "top_keys", ("top_keys", *AFTER_WAREHOUSE)),
         ("warehouse/mine.duckdb", "warehouse", AFTER_WAREHOUSE),
         ("reports/mine.html", "report", ("report",)),
     ],
@@ -393,8 +393,8 @@ def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Pat
     home = Home(copied)
     drop_tensors(making.work(home, "mine"))
     assert found(copied) == {}
-    with making.at_version("sink_effect", 99):
-        assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
+    with making.at_version("head_patterns", 99):
+        assert tuple(found(copied)) == ("head_patterns", *AFTER_WAREHOUSE)
     with making.at_version("contributions", 99):
         assert found(copied)["tensors"] == "dropped, but contributions is made from them"
     change(copied, analysis={"kappas": [2]})

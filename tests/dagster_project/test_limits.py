@@ -1,19 +1,15 @@
 """The assets of the limits of selection: their rows beside slow float64 readings of the definitions, and wrong ones."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 
 from dagster_project.analysis.distances import CONVERGENCE
-from dagster_project.analysis.sources import open_sources
-from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings, Study
 from geometry.grids import half_octave_grid, log_grid
@@ -22,9 +18,8 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
-from tests.memory import trace
 
-ASSETS = ["distances", "temperature"]
+ASSETS = ["selection_means", "temperature"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
 SOME = 3
 """How many sequences are looked at again at other temperatures."""
@@ -335,22 +330,3 @@ def test_what_is_no_list_of_temperatures_is_refused(given: Any) -> None:
 
 def test_temperatures_ascend() -> None:
     assert AnalysisSettings(temperatures=(2, 1 / 64, 64)).temperatures == (1 / 64, 2, 64)
-
-
-# --- memory ---
-
-
-def peak(rows: Iterable[object]) -> int:
-    """The most memory that yields rows take, in bytes, each batch dropped before the next."""
-    return trace(lambda: deque(rows, maxlen=0))[1]
-
-
-@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
-def test_memory_of_temperatures_keeps_within_the_bound(tmp_path: Path) -> None:
-    """Longer heads than those of the other tests."""
-    sources = open_sources(measured(tmp_path, several(SOME, 320, 32)), NAME, OF_LIMITS)
-    with dask.config.set(scheduler="synchronous"):
-        asked = estimate_temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
-        grid = half_octave_grid(320).size
-        everything = asked + SOME * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * grid  # results and their rows
-        assert peak(compute_temperature(sources)) <= everything + 2**20

@@ -138,7 +138,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert known.keys() == {*making.TABLES} & {*making.NAMES} | {"claims"}
     claims = known.pop("claims")
     assert claims
-    assert known["coverage"]["settings"] == {"kappas": [0.5], "scale": "unit"}
+    assert known["selection_means"]["settings"] == {"kappas": [0.5], "scale": "unit"}
     assert all({"scipy", "numpy"} < step["libraries"].keys() for step in known.values())
     assert row["device"]
 

@@ -87,11 +87,11 @@ def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
 @pytest.mark.long
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
-    done = attention_geometry("run", "mine", "--force", "sink_effect", home=copied)
+    done = attention_geometry("run", "mine", "--force", "head_patterns", home=copied)
     assert done.code == 0, done.errors
-    rebuilt = ("sink_effect", "warehouse", "claims", "report")
+    rebuilt = ("head_patterns", "warehouse", "claims", "report")
     assert done.errors.startswith(f"mine: current: all but {', '.join(rebuilt)}\n")
-    parts = {path.relative_to(copied).as_posix() for path in copied.glob("parts/mine/sink_effect-*/*")}
+    parts = {path.relative_to(copied).as_posix() for path in copied.glob("parts/mine/head_patterns-*/*")}
     written = {*parts, "warehouse/mine.duckdb", "warehouse/open.sql"}
     assert changed(before, states(copied)) == written | {"reports/mine.html", "index.html"}
     assert attention_geometry(*ROWS, home=copied) == rows

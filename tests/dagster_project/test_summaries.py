@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import duckdb
 import numpy as np
 import pytest
 from scipy import stats
@@ -30,6 +31,7 @@ from geometry.quantities import SELECTION
 from storage.errors import UserError
 from storage.files.parts import read_inputs
 from storage.files.places import LocalPlace
+from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -536,7 +538,8 @@ def test_means_are_the_same_however_much_is_read_at_once(
     for table, some in found.items():
         wanted = rows(home, table)
         assert len(some) == len(wanted) > 0
-        texts = [[(row.pop("family", None), row.pop("scale", None)) for row in each] for each in (some, wanted)]
+        named = ("family", "scale", "metric", "measure", "axis")
+        texts = [[[row.pop(name, None) for name in named] for row in each] for each in (some, wanted)]
         assert texts[0] == texts[1], table
         numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
         assert all(map(near, some, numbers)), table
@@ -596,6 +599,16 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
     assert read_versions(home, name) == {name: version}
 
 
+def test_parts_have_the_columns_and_types_of_their_tables(home: Home) -> None:
+    with duckdb.connect() as connection:
+        create_tables(connection)
+        for table in (table for name in making.NAMES for table in find_asset(name).tables):
+            part = connection.sql(f"FROM read_parquet('{making.find_part(home, NAME, table)}')")
+            declared = connection.table(table).select("* EXCLUDE (study)")
+            found, wanted = (dict(zip(one.columns, one.types, strict=True)) for one in (part, declared))
+            assert found == wanted, table
+
+
 def test_a_step_says_what_it_found(home: Home) -> None:
     """One sentence from each asset that has one and rows to speak of; ``sql/findings`` is of assets alone."""
     messages = [made.message for made in making.summarise(home, NAME, STUDY).values() if made.message]
@@ -604,7 +617,7 @@ def test_a_step_says_what_it_found(home: Home) -> None:
     spoke = {name for name, line in lines.items() if not re.match(r"[\d,]+ rows ", line)}
     idle = {"head_ablation", "sparsified_loss"}
     assert lines.keys() == {*sql.list_names("findings")} - idle
-    assert spoke >= {*lines} - {"sink_effect"}
+    assert spoke == {*lines}
     means = {row["n"]: row for row in rows(home, "selection_means_model") if row["query"] == max(QUERIES)}
     assert f"Recall at N = 4 is {means[4]['recall']:.2f}" in told["selection means"]
 
@@ -631,8 +644,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     }
     assert changed == {
         *("parameter_effects", "regimes_by_sequence"),
-        *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
-        *("bound_means", "diagnostics", "key_budgets", "key_budgets_layer", "key_budgets_model"),
+        *find_asset("selection_means").tables,
     }
     check_bounds(copied, other)
 
@@ -699,9 +711,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     grown = {
         "assumption_similarity": 8 * 4 * 2 * KEYS,
         "assumption_weights": 8 * 4 * 4 * KEYS,
-        "coverage": 2 * len(STUDY.analysis.kappas) * 8 * len(log_grid(KEYS)) * (3 * 4 * 2 + 4),
-        "selection_means": 5 * of_model,
-        "distances": 2 * of_model,
+        "selection_means": 7 * of_model + 2 * len(STUDY.analysis.kappas) * 8 * len(log_grid(KEYS)) * (3 * 4 * 2 + 4),
     }
     stored = 4 * 2 * KEYS * (3 * 4 + 2 * HEAD_DIM)  # weights and value states of a sequence
     for step, peak in few.items():

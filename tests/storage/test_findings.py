@@ -31,16 +31,16 @@ def test_it_says_what_the_last_query_does(tmp_path: Path, weights: tuple[float, 
     rows = [place | {"query": 9, "head": head, "mean_weight": weight} for head, weight in enumerate(weights)]
     rows.append(place | {"query": 4, "head": 0, "mean_weight": 1.0})
     rows.append(place | {"query": 9, "head": 0, "position": 1, "mean_weight": 0.9})
-    found = read_finding("attention_by_position", written(tmp_path, attention_by_position=rows))
+    found = read_finding("contributions", written(tmp_path, attention_by_position=rows))
     assert found is not None
     assert found.split(";")[0] == sentence
     assert ("layer 1 head 0: 60 %" in found) == (weights[0] > 0.3)
 
 
 def test_a_negative_number_has_a_minus_sign(tmp_path: Path) -> None:
-    row = {"query": 9, "n": 16, "correlation": -0.514}
-    found = read_finding("sink_effect", written(tmp_path, sink_effect=[row, row | {"query": 4}]))
-    assert found == "ρ_0 and Recall correlate by −0.51 over heads at N = 16"
+    rows = [{"status": "ok", "beta": -0.514}]
+    found = read_finding("assumption_similarity", written(tmp_path, assumption_similarity=rows))
+    assert found == "cosines of value states decay by β = −0.51 per token in the median KV group"
 
 
 def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
         ),
     )
     pq.write_table(unseen, tmp_path / "unseen.parquet")
-    assert read_finding("attention_by_position", {"attention_by_position": tmp_path / "unseen.parquet"}) is None
+    assert read_finding("contributions", {"attention_by_position": tmp_path / "unseen.parquet"}) is None
 
 
 def test_studies_one_after_the_other_do_not_see_each_other(tmp_path: Path) -> None:
