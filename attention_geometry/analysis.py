@@ -60,7 +60,7 @@ STUDY = "text"
 USUAL = 4
 """N if none is chosen."""
 
-DERIVED = ("head_signatures", "kinds_by_sequence", "head_taxonomy")
+DERIVED = ("kinds_by_sequence", "head_taxonomy")
 """Tables computed from the others, in this order."""
 
 

@@ -218,7 +218,7 @@ def _make_environment() -> "Environment":
         "kinds": KINDS,
         "conditions": [(kind, condition) for kind in KINDS for condition in kind.conditions],
         "other": OTHER,
-        "signature": tuple(SIGNATURE),
+        "signature": SIGNATURE,
         "described_conditions": describe_conditions(),
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),

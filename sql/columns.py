@@ -69,9 +69,6 @@ OF_KINDS = (
 )
 """The columns of ``head_taxonomy`` that are measures of a head."""
 
-_REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
-"""The columns of a signature that are never NULL."""
-
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
 SMALLEST = "1e-37"
@@ -131,19 +128,11 @@ def _define(quantity: Quantity) -> str:
 
 
 def mean_columns(quantities: Iterable[Quantity]) -> str:
-    """The lines of a table definition for means of quantities over sequences; these must be the last columns."""
-    return _end_lines(
-        f"    {quantity.name} DOUBLE{'' if quantity.missing else ' NOT NULL'}, -- mean over sequences of the "
+    """The lines of a view's SELECT for means of quantities over sequences."""
+    return "\n".join(
+        f"    avg({quantity.name}::DOUBLE) AS {quantity.name}, -- mean over sequences of the "
         f"{quantity.describe().replace('; NULL', '; NULL where that is so in all sequences:')}"
         for quantity in quantities
-    )
-
-
-def signature_columns() -> str:
-    """The lines of a table definition for the inputs of the taxonomy of heads; these must be the last columns."""
-    return _end_lines(
-        f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
-        for name, meaning in SIGNATURE.items()
     )
 
 

@@ -68,13 +68,13 @@ def _build_rows(sources: Sources, layer: int, seen: slice, means: _LayerMeans) -
     constant = {"query": seen.stop - 1, "sequences": sources.metrics.sequences, "layer": layer}
     place = index_columns((size.heads, keys), "head", "position", **constant)
     place["position"] += np.int32(seen.start)
-    yield "attention_by_position", build_batch(place | {"mean_weight": _flatten(means.weights.value)})
     columns = {
+        "mean_weight": _flatten(means.weights.value),
         "mean_norm_y": _flatten(means.norms.value),
         "mean_cos_last": _flatten(means.last.value.repeat(group, axis=0)),
         "mean_cos_sink": _flatten(cos_sink),
     }
-    yield "contributions", build_batch(place | columns)
+    yield "attention_by_position", build_batch(place | columns)
 
 
 def _flatten(statistic: F64) -> NDArray[np.float32]:

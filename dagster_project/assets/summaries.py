@@ -110,7 +110,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "contributions",
         "contributions",
         "Weight and contribution of each position, and cosines of its value state with the sink's and the last's.",
-        tables=("attention_by_position", "contributions"),
+        tables=("attention_by_position",),
         version=3,
         reads=("attention",),
     ),

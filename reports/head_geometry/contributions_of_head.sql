@@ -1,11 +1,11 @@
 -- grain:   one row per (query, position)
--- inputs:  contributions, role_of; $study, $layer, $head
+-- inputs:  attention_by_position, role_of; $study, $layer, $head
 -- meaning: contributions of positions to the head's output, and the cosines of their value states with those of the
 --          last token and of the sink, at every query (Figure 10); role: 'sink', 'last' (the query's own position) or
 --          'other'; of the others, the 100 largest contributions and at most 100 evenly spaced positions
 WITH of_head AS (
     SELECT *, role_of(position, query) AS role
-    FROM contributions
+    FROM attention_by_position
     WHERE study = $study AND layer = $layer AND head = $head
 ),
 placed AS (

@@ -40,7 +40,7 @@ NO_SINK, SELDOM_SINK, NO_KEY = (0, 1), (2, 0), (2, 1, 5)
 STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 24, "sequences": 5})
 COMPUTED: dict[str, Callable[[Sources], Rows]] = {
     "sink_effect": lambda sources: run_pass(sources, [SinkEffect(sources)]),
-    **dict.fromkeys(("contributions", "attention_by_position"), compute_contributions),
+    "attention_by_position": compute_contributions,
     **dict.fromkeys(("principal_directions", "value_directions"), compute_value_directions),
     "cosine_by_distance": compute_assumption_similarity,
     "value_norm_by_position": compute_assumption_norms,
@@ -213,7 +213,7 @@ def test_the_sink_effect_is_correlated_again_without_each_sequence(
 
 
 def contribution(sources: Sources, query: int, layer: int, head: int, position: int) -> dict[str, float]:
-    """The statistics of a row of ``contributions``, literally."""
+    """The statistics of a row of ``attention_by_position``, literally."""
     values, weights = array(sources, "values")[:, layer, head // 2], array(sources, "attention")
     lengths = [float(np.linalg.norm(weights[s, query, layer, head, position] * values[s, position])) for s in range(5)]
     last = np.array([cosine(of_one[position], of_one[QUERIES[query]]) for of_one in values])
@@ -230,7 +230,7 @@ PLACE = ("query", "layer", "head", "position")
 
 
 def test_contributions_are_means_over_sequences_where_the_mask_shows_keys(sources: Sources) -> None:
-    found = rows(sources, "contributions")
+    found = rows(sources, "attention_by_position")
     first = {(q, layer): max(q - WINDOW + 1, 0) * (layer == 1) for q in QUERIES for layer in range(3)}
     assert [tuple(row[name] for name in PLACE) for row in found] == [
         (q, layer, head, position)
@@ -246,7 +246,7 @@ def test_contributions_are_means_over_sequences_where_the_mask_shows_keys(source
 
 
 def test_cosines_with_the_sink_are_unknown_where_there_is_none(sources: Sources) -> None:
-    found = rows(sources, "contributions")
+    found = rows(sources, "attention_by_position")
     unknown = {(row["query"], row["layer"], row["head"]) for row in found if row["mean_cos_sink"] is None}
     some_key = {(q, 2, head) for q in QUERIES for head in (2, 3)}  # of norm 0
     assert unknown == some_key | {(q, 1, head) for q in (15, 23) for head in range(4)} | {
@@ -361,7 +361,7 @@ def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
     effects = rows(small, "sink_effect")
     seen = [(row["query"], row["n"], row["heads"], row["correlation"]) for row in effects]
     assert seen == [(0, 1, 0, None), (1, 1, 1, None)]
-    found = rows(small, "contributions")
+    found = rows(small, "attention_by_position")
     assert [(row["query"], row["position"]) for row in found] == [(0, 0), (1, 0), (1, 1)]
     wanted = [abs(weights[q, p] * values[p]) for q, p in ((0, 0), (1, 0), (1, 1))]
     assert [row["mean_norm_y"] for row in found] == pytest.approx(wanted)
@@ -387,13 +387,13 @@ def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypat
     """Beside what a store knows of what it has read: a third of what the sequences more, or a layer's rows, take."""
     monkeypatch.setattr(contributions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
     sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
-    found: dict[str, list[int]] = {"contributions": [], "value_directions": []}
+    found: dict[str, list[int]] = {"attention_by_position": [], "value_directions": []}
     for sequences, layers in ((4, 1), (24, 2)):
         more = sizes | {"sequence": sequences, "layer": layers}
         made = drawn(tmp_path / f"{sequences}", more, (1999,), unmeasured)
         for asset, peaks in found.items():
             deque(COMPUTED[asset](made), maxlen=0)  # what is imported or compiled once is there
             peaks.append(trace(lambda made=made, asset=asset: deque(COMPUTED[asset](made), maxlen=0))[1])
-    more_taken = {"contributions": 8 * 2000 * 32, "value_directions": 20 * 2000 * 4 * 2 * 8}
+    more_taken = {"attention_by_position": 8 * 2000 * 32, "value_directions": 20 * 2000 * 4 * 2 * 8}
     for asset, (few, many) in found.items():
         assert many - few < more_taken[asset] / 3, asset

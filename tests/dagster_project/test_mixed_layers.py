@@ -60,7 +60,7 @@ OF_HEADS = (
     "diagnostics",
     "distance_means",
     "head_levels",
-    "contributions",
+    "attention_by_position",
     "principal_directions",
     "value_directions",
 )

@@ -260,7 +260,7 @@ def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
 def test_vectors_of_norm_0_are_told(three: duckdb.DuckDBPyConnection) -> None:
     changes = (
         "UPDATE principal_directions SET status = 'zero', share_1 = NULL, effective_dimension = NULL",
-        "UPDATE contributions SET mean_norm_y = 0",
+        "UPDATE attention_by_position SET mean_norm_y = 0",
         "UPDATE diagnostics SET cos_sink = NULL, cos_last = NULL",
     )
     with changed(three, *changes):

@@ -52,7 +52,7 @@ OTHER_KIND = f"head_taxonomy SET label = CASE label WHEN 'Mixer' THEN 'Reset' EL
 OF_NULL = "n = 4 AND measure = 'auc' AND null_model = 'shuffled_values'"
 
 DRAWN = {
-    "contributions": ["contributions SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23"],
+    "contributions": ["attention_by_position SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23"],
     "spheres": ["value_directions SET x = -x WHERE position % 2 = 0"],
     "claims-table": ["claims SET sentence = 'Otherwise.'"],
     "sink-by-layer": [f"attention_by_position SET mean_weight = 0.5 WHERE position = 0 AND {HEAD}"],
@@ -121,7 +121,7 @@ TOLD = {
     "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1"],
     "attention-by-position": ["assumption_weights_model SET t_1 = 9"],
     "weight-variants": ["assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1"],
-    "regimes": ["selection_regimes_model SET first_n = 8 WHERE regime = 'IV'"],
+    "regimes": ["regimes_by_sequence SET first_n = 8 WHERE regime = 'IV'"],
     "parameter-effects": ["parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'"],
     "monte-carlo": ["monte_carlo SET recall_holds = false WHERE n = 4"],
     "printed-gaps": ["monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4"],
@@ -129,7 +129,7 @@ TOLD = {
     "sink-effect": ["sink_effect SET correlation = -0.95 WHERE n = 3"],
     "kinds-by-layer": ["head_taxonomy SET label = 'Mixer' WHERE query = 23"],
     "kinds-plane": ["head_taxonomy SET cos_last_level = 0.77"],
-    "kinds-sensitivity": ["taxonomy_sensitivity SET changed = 11 WHERE threshold = 'broad_share'"],
+    "kinds-sensitivity": ["kinds_moved SET label = 'Mixer' WHERE threshold = 'broad_share'"],
     "kinds-curves": ["selection_means SET precision = precision / 2"],
     "kinds-patterns": [
         "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
@@ -146,7 +146,7 @@ BOTH = {
         "diagnostics SET cos_last = -0.123 WHERE query = 23 AND n = 1",
     ],
     "contributions": [
-        "contributions SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
+        "attention_by_position SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
     ],
     "spheres": [
         "principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1",

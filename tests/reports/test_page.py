@@ -539,7 +539,7 @@ MISSING = (
         "cosine_by_distance": "mean_cosine = NULL",
         "assumption_weights_model": "p_sink = NULL, eta = NULL, omega = NULL, eta_growth = NULL",
         "bound_means": "margin = NULL, premise_share = NULL",
-        "selection_regimes_model": "slope = NULL, margin_first = NULL, margin_last = NULL",
+        "regimes_by_sequence": "slope = NULL, margin_first = NULL, margin_last = NULL",
     },
 )
 """What may be NULL, or not finite, in which table."""

@@ -659,7 +659,7 @@ def long() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.slow
 def test_contributions_are_thinned_to_the_largest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
-    every = long.sql("FROM contributions WHERE layer = 0 AND head = 1").to_arrow_table().to_pylist()
+    every = long.sql("FROM attention_by_position WHERE layer = 0 AND head = 1").to_arrow_table().to_pylist()
     norms = {(row["query"], row["position"]): row["mean_norm_y"] for row in every}
     rows = ask(long, "contributions_of_head", study="long", layer=0, head=1).rows()
     for query in (99, 1536):

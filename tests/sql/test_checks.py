@@ -150,24 +150,6 @@ BROKEN: dict[str, list[str]] = {
         )
     ]
     + updates("selection_counts", ROW, "n_keys = n_keys + 1"),
-    "signatures_consistent": [
-        f"DELETE FROM attention_rows WHERE {ROW}",
-        f"DELETE FROM concentration WHERE {ROW}",
-        *updates(
-            "head_signatures",
-            ROW,
-            *("sequence = 9", "n_keys = n_keys - 1", "norm_y_0 = NULL", "norm_y_0 = norm_y_0 * 1.001"),
-            *("norm_y_last = norm_y_last * 1.001", "norm_rest = norm_rest * 1.001", "change_without_sink = NULL"),
-            *("change_without_sink = norm_y_0 * 1.001", "change_without_last = norm_y_last * 1.001"),
-            *("cos_last_p05 = NULL", "cos_last_p05 = cos_last_p05 + 0.001", "top_is_other = 1 - top_is_other"),
-            *("effective_contributors = effective_contributors + 0.001", "top_is_other = NULL"),
-            *("cos_sink_max = 1.0001", "cos_sink_level = 1.0001", "cos_last_level = -1.0001"),
-            *("cos_sink_change = 'inf'", "cos_last_change = 'nan'", "cos_sink_change = NULL", "cos_last_level = NULL"),
-        ),
-        *updates("head_signatures", WINDOW, "cos_sink_level = 0, cos_sink_change = 0", "cos_sink_max = 0"),
-        *updates("head_signatures", WINDOW, "change_without_sink = 0"),
-        f"UPDATE attention_rows SET n_keys = 1 WHERE {ROW}; UPDATE head_signatures SET n_keys = 1 WHERE {ROW}",
-    ],
     "identities": [
         *updates("selection_counts", ONE, "k_in = -1", "k_in = n + 1", "k_out = -1", "k_out = n_keys - n + 1"),
         *updates("selection_counts", ONE, "r_min = -1e-9", "r_max = 'inf'", "a_max_out = -1e-9", "a_min_in = -1e-9"),
@@ -331,10 +313,6 @@ HARMLESS: dict[str, list[str]] = {
         *updates("concentration", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
     ],
     "labels_of_most_sequences": updates("head_taxonomy", OTHER, f"{NO_SCORES}, nearest = NULL, margin = NULL"),
-    "signatures_consistent": [
-        *updates("head_signatures", ROW, "cos_sink_level = NULL, cos_sink_change = NULL"),
-        *updates("head_signatures", ROW, "cos_last_level = NULL, cos_last_change = NULL"),
-    ],
     "identities": ["UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL"],
     "ingredients_consistent": updates("selection_counts", ONE, NOTHING_SELECTED),
     "ingredients_monotone": updates(

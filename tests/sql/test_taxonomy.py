@@ -394,7 +394,7 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
     ("compare", "name", "old", "new"),
     [
         (compare_signatures, "head_signatures", "LEFT JOIN head_levels", "JOIN head_levels"),
-        (compare_signatures, "head_signatures", "cos_last_level,", "cos_sink_level AS cos_last_level,"),
+        (compare_signatures, "head_signatures", "cos_last_level::DOUBLE", "cos_sink_level::DOUBLE"),
         (compare_signatures, "head_signatures", "- norm_output_without_sink)", "- norm_output_without_last)"),
         (compare_signatures, "head_signatures", "top_contributor_role = 'other'", "top_role = 'other'"),
         (compare_default_taxonomy, "label_heads", "coalesce(norm_y_0, 0)", "coalesce(norm_y_0, 1)"),

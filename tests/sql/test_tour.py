@@ -31,7 +31,7 @@ OTHER_TEXTS = "UPDATE tokens SET token = upper(token) WHERE study = 'second'"
 def two() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(FIRST, SECOND) as connection:
         connection.execute(OTHER_TEXTS)
-        describe_table(connection, "head_signatures")
+        describe_table(connection, "attention_rows")
         yield connection
 
 
@@ -39,7 +39,7 @@ def two() -> Iterator[duckdb.DuckDBPyConnection]:
 def alone() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(SECOND) as connection:
         connection.execute(OTHER_TEXTS)
-        describe_table(connection, "head_signatures")
+        describe_table(connection, "attention_rows")
         yield connection
 
 

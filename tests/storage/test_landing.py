@@ -126,7 +126,7 @@ def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_publis
     derive = landing._derive
 
     def derive_and_sort(aside: landing.DraftDatabase, table: sql.Statement, study: str) -> int:
-        if table.name == "concentration_means":
+        if table.name == "elbows":
             with aside.cursor() as cursor:
                 cursor.execute(
                     "CREATE TEMP TABLE large AS SELECT hash(i) AS h, hash(h) AS g FROM range(8_000_000) t (i)"

@@ -1,0 +1,11 @@
+-- grain:   one row per (study, query, layer, head)
+-- inputs:  concentration
+-- meaning: means of each number of concentration over the sequences that have it
+CREATE OR REPLACE VIEW concentration_means AS
+SELECT
+{{ key_names("study", "query", "layer", "head") }}
+    count(*)::INTEGER AS sequences, -- number of sequences averaged
+    avg(n_keys) AS n_keys, -- mean number of keys the query may attend to
+{{ mean_columns(concentration) }}
+FROM concentration
+GROUP BY study, query, layer, head
