@@ -38,8 +38,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version(NAME)
     if name not in _MODULE_OF:
-        msg = f"module '{__name__}' has no attribute '{name}'"
-        raise AttributeError(msg)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value

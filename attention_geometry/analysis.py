@@ -109,8 +109,7 @@ class Analysis:
         from reports.text.page import render_text
 
         if (layer is None) != (head is None):
-            msg = f"a head is named by its layer and its number, got layer = {layer} and head = {head}"
-            raise ValueError(msg)
+            raise ValueError(f"a head is named by its layer and its number, got layer = {layer} and head = {head}")
         chosen = None if layer is None or head is None else (layer, head)
         return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
 
@@ -238,22 +237,19 @@ def analyze(
 def _check_arguments(model: object, text: object, **numbers: object) -> None:
     """Refuse arguments of other types, and numbers that no text allows."""
     if not isinstance(model, torch.nn.Module):
-        msg = f"model must be a model that transformers has loaded, got {type(model).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"model must be a model that transformers has loaded, got {type(model).__name__}")
     texts = text if isinstance(text, list | tuple) else (text,)
     if wrong := [type(one).__name__ for one in texts if not isinstance(one, str)]:
-        msg = f"text must be a str, or a list of them, got {f'a list with {wrong[0]}' if texts is text else wrong[0]}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"text must be a str, or a list of them, got {f'a list with {wrong[0]}' if texts is text else wrong[0]}"
+        )
     if not texts:
-        msg = "text must be a str, or a list of at least one, got an empty list"
-        raise ValueError(msg)
+        raise ValueError("text must be a str, or a list of at least one, got an empty list")
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | np.integer | NoneType):
-            msg = f"{name} must be a whole number, got {number!r}"
-            raise TypeError(msg)
+            raise TypeError(f"{name} must be a whole number, got {number!r}")
         if number is not None and number < 1:
-            msg = f"{name} must be at least 1, got {number}"
-            raise ValueError(msg)
+            raise ValueError(f"{name} must be at least 1, got {number}")
 
 
 def _analyze_each(
@@ -271,8 +267,9 @@ def _analyze_each(
         try:
             yield _analyze(model, tokenizer, text, n, query, count, bos, every)
         except (UserError, ValueError) as error:
-            msg = f"{error} (text {number} of {len(texts)})"
-            raise (UserError if isinstance(error, UserError) else ValueError)(msg) from error
+            raise (
+                UserError if isinstance(error, UserError) else ValueError(f"{error} (text {number} of {len(texts)})")
+            ) from error
 
 
 def _analyze(
@@ -290,12 +287,10 @@ def _analyze(
     ids = _encode(inner, tokenizer, text, bos)
     at = len(ids) - 1 if query is None else int(query)
     if not 1 <= at < len(ids):
-        msg = f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}"
-        raise ValueError(msg)
+        raise ValueError(f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}")
     size = min(USUAL, at) if n is None else int(n)
     if size > at:
-        msg = f"n must be from 1 to {at}, the number of keys before the query, got {n}"
-        raise ValueError(msg)
+        raise ValueError(f"n must be from 1 to {at}, the number of keys before the query, got {n}")
     captured = _read(model, inner, ids, at, every=every)
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size)
@@ -311,30 +306,29 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     try:
         size = max(len(text), len(text[:TEXT_BYTES].encode()))
     except UnicodeEncodeError as error:
-        msg = f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
-        raise UserError(msg) from error
+        raise UserError(f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8") from error
     if size > TEXT_BYTES:
-        msg = f"The text has more than {TEXT_BYTES:,} bytes; give a shorter text"
-        raise UserError(msg)
+        raise UserError(f"The text has more than {TEXT_BYTES:,} bytes; give a shorter text")
     start = find_start(tokenizer, bos)
     ids = [*start, *encode_text(tokenizer, text)]
     config = model.config.get_text_config(decoder=True)
     most = find_most_tokens(model)
     if len(ids) < 2:
         before = f" with {' '.join(spell_tokens(tokenizer, start))} before it" if start else ""
-        msg = f"The text has {count(len(ids), 'token')}{before}, but a query needs a key before it; give a longer text"
-        raise UserError(msg)
+        raise UserError(
+            f"The text has {count(len(ids), 'token')}{before}, but a query needs a key before it; give a longer text"
+        )
     if most is not None and len(ids) > most:
-        msg = f"The text has {len(ids)} tokens, but {type(model).__name__} reads at most {most}; give a shorter text"
-        raise UserError(msg)
+        raise UserError(
+            f"The text has {len(ids)} tokens, but {type(model).__name__} reads at most {most}; give a shorter text"
+        )
     if max(ids) >= config.vocab_size:
         msg = f"The tokenizer gives token id {max(ids)}, but the model knows {config.vocab_size} tokens; "
         raise UserError(msg + "load the tokenizer that belongs to it")
     if lost := make_counter(tokenizer)(text, ids[len(start) :]):
         said = f"The tokenizer has no token for {lost} of the {len(text)} characters of the text"
         if lost > MOST_LOST * len(text):
-            msg = f"{said}; choose a model whose tokenizer knows them"
-            raise UserError(msg)
+            raise UserError(f"{said}; choose a model whose tokenizer knows them")
         logger.warning("%s: they are unknown to the model, or not in its tokens", said)
     return np.array(ids, np.int32)
 
@@ -356,8 +350,9 @@ def _read(
         check_row(type(model).__name__, alone, captured.weights[:, 0, 0], len(ids), captured.values.dtype)
     for layer in range(len(captured.layers)):
         if not is_finite(captured, layer):
-            msg = f"{type(model).__name__} computes numbers that are not finite in layer {layer}; load it in float32"
-            raise UserError(msg)
+            raise UserError(
+                f"{type(model).__name__} computes numbers that are not finite in layer {layer}; load it in float32"
+            )
     return captured
 
 
@@ -365,8 +360,9 @@ def _refuse_missing_weights(model: torch.nn.Module) -> None:
     """Refuse a model with weights on the device ``meta``, unless a hook of accelerate loads them for each pass."""
     for name, module in model.named_modules():
         if not hasattr(module, "_hf_hook") and any(weight.is_meta for weight in module.parameters(recurse=False)):
-            msg = f"{type(model).__name__} has no weights in its part '{name}', which is on the device meta; load them"
-            raise UserError(msg)
+            raise UserError(
+                f"{type(model).__name__} has no weights in its part '{name}', which is on the device meta; load them"
+            )
 
 
 def _pause_compilation(model: torch.nn.Module) -> AbstractContextManager[object]:

@@ -79,8 +79,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
         policy = LargestKeys("same_n", "", np.full((call.layer + 1, 1), SELECTED))
         output[:, :, head] = SparseEdit(policy).output(call.select_head(head))[:, :, 0]
     elif mean is None:
-        msg = f"there is no mean of the outputs of layer {call.layer}"
-        raise ValueError(msg)
+        raise ValueError(f"there is no mean of the outputs of layer {call.layer}")
     else:
         output[:, :, head] = mean[..., head, :].to(output).reshape(-1, 1, output.shape[-1])
 
@@ -153,8 +152,7 @@ def ablate(
         If ``kinds`` contains ``mean`` and no means are given.
     """
     if "mean" in kinds and means is None:
-        msg = "heads cannot be replaced by their means: no means are given"
-        raise ValueError(msg)
+        raise ValueError("heads cannot be replaced by their means: no means are given")
     chosen = sorted(set(list_attending_layers(attention) if layers is None else layers))
     recorder = Recorder()
     with intervene(resumable.model, attention, recorder):
@@ -242,6 +240,7 @@ def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[i
     """
     count = len(next(iter(means.values())))
     if count < 2:
-        msg = "A head is replaced by its mean over other sequences, but there is only one; set sequences to 2 or more"
-        raise UserError(msg)
+        raise UserError(
+            "A head is replaced by its mean over other sequences, but there is only one; set sequences to 2 or more"
+        )
     return {layer: (of_all.sum(dim=0) - of_all[sequence]) / (count - 1) for layer, of_all in means.items()}

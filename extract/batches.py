@@ -232,11 +232,10 @@ class _Reader:
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
     """Refuse a study (``UserError``) of which not even one sequence fits into memory."""
-    msg = (
+    raise UserError(
         f"There is not enough memory for one sequence of {settings.context_length} tokens with the model "
         f"'{settings.model.id}'; lower context_length, set dtype: bfloat16 or device_map: auto, or use another device"
     )
-    raise UserError(msg)
 
 
 def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
@@ -275,17 +274,15 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
         return  # the layer has no attention
     largest = float(values.abs().max())
     if 2 * math.sqrt(values.shape[-1]) * largest > torch.finfo(torch.float32).max:  # may be the distance of two
-        msg = (
+        raise UserError(
             f"The model '{settings.model.id}' has value states of up to {largest:.3g} in layer {layer}, whose "
             "distances may be too large for float32; get a checkpoint with smaller ones"
         )
-        raise UserError(msg)
     if settings.values == "float16" and values.to(torch.float16).isinf().any():
-        msg = (
+        raise UserError(
             f"The model '{settings.model.id}' has value states of up to {largest:.3g} in layer "
             f"{layer}, too large for float16; set values: float32"
         )
-        raise UserError(msg)
 
 
 def _describe_remedy(settings: ExtractionSettings) -> str:

@@ -80,11 +80,9 @@ def count_keys(budget: float, context: int) -> int:
         If the budget is not in (0, 1], or is less than one key.
     """
     if not 0 < budget <= 1:
-        msg = f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1"
-        raise UserError(msg)
+        raise UserError(f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1")
     if budget * context < 1:
-        msg = f"The budget {budget:g} is less than one of {context} keys; give {1 / context:.2g} or more"
-        raise UserError(msg)
+        raise UserError(f"The budget {budget:g} is less than one of {context} keys; give {1 / context:.2g} or more")
     return round(budget * context)
 
 
@@ -195,8 +193,7 @@ def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int
         If Recall of the heads is not known.
     """
     if heads.recall is None or heads.recall_n is None:
-        msg = "Recall of the heads is not known"
-        raise ValueError(msg)
+        raise ValueError("Recall of the heads is not known")
     staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
     numbers = np.append(heads.recall_n, heads.most)
 

@@ -139,8 +139,9 @@ class Buffers:
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or new_shapes != shapes:
-            msg = f"layer {layer} has the shapes {new_shapes}, expected {shapes} and at most {room} sequences"
-            raise ValueError(msg)
+            raise ValueError(
+                f"layer {layer} has the shapes {new_shapes}, expected {shapes} and at most {room} sequences"
+            )
         for name in () if patterns else OF_PATTERNS:
             self.tensors[name][layer, :batch] = torch.nan
         for name, new in given.items():

@@ -156,11 +156,11 @@ class _LayerRecorder:
         """
         check_stopped()
         if layer is None or not 0 <= layer < self.layers:
-            msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
-            raise UserError(msg)
+            raise UserError(
+                f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
+            )
         if layer in self.sizes:
-            msg = f"{self.model} computes attention more than once in layer {layer}; it cannot be captured"
-            raise UserError(msg)
+            raise UserError(f"{self.model} computes attention more than once in layer {layer}; it cannot be captured")
         self.sizes[layer] = LayerSize(weights.shape[2], value.shape[1], value.shape[3])
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
@@ -222,11 +222,10 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     except two_pass.MODEL_ERRORS as error:
         if is_out_of_memory(error):
             raise
-        msg = (
+        raise UserError(
             f"{type(model).__name__} cannot read {last + 1} plain tokens: {summarise_error(error)}; choose "
             "another model"
-        )
-        raise UserError(msg) from error
+        ) from error
     kinds = list_layer_kinds(model.config)
     if not recorder.sizes:
         sizes, dtype = two_pass.examine(model, _move_ids(model, input_ids))
@@ -272,8 +271,7 @@ def capture(
     """
     batch, keys = input_ids.shape
     if not queries or not 0 <= min(queries) <= max(queries) < keys:
-        msg = f"queries must be some positions from 0 to {keys - 1}, got {list(queries)}"
-        raise ValueError(msg)
+        raise ValueError(f"queries must be some positions from 0 to {keys - 1}, got {list(queries)}")
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
@@ -328,11 +326,10 @@ def _move_ids(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
 def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
     """Refuse a model with layers in which no attention was captured."""
     if missing:
-        msg = (
+        raise UserError(
             f"{model} is captured only in part: no attention was seen in layers {', '.join(map(str, missing))} of "
             f"{layers}, which its configuration does not declare to be of another kind; choose another model"
         )
-        raise UserError(msg)
 
 
 @contextmanager
@@ -422,16 +419,18 @@ def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None
     elif mask.dtype == torch.bool and mask.ndim == 4:
         causal = not mask[:, :, 0, 1:].any()
     else:
-        msg = f"{model} gives its attention a mask of type {mask.dtype}, which cannot be captured; choose another model"
-        raise UserError(msg)
+        raise UserError(
+            f"{model} gives its attention a mask of type {mask.dtype}, which cannot be captured; choose another model"
+        )
     if not causal:
         _refuse_bidirectional(model)
 
 
 def _refuse_bidirectional(model: str) -> NoReturn:
     """Refuse a model in which a query sees a key after itself."""
-    msg = f"{model} is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
-    raise UserError(msg)
+    raise UserError(
+        f"{model} is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
+    )
 
 
 def refuse_part_of_the_keys(
@@ -443,14 +442,14 @@ def refuse_part_of_the_keys(
     """
     keys = key.shape[2]
     if query.shape[2] != keys:
-        msg = (
+        raise UserError(
             f"{model} has {query.shape[2]} queries and {keys} keys in its attention; only self-attention over whole "
             "sequences can be captured, choose another model"
         )
-        raise UserError(msg)
     if blocks is not None:
-        msg = f"{model} chooses blocks of keys for each query, which cannot be captured; choose another model"
-        raise UserError(msg)
+        raise UserError(
+            f"{model} chooses blocks of keys for each query, which cannot be captured; choose another model"
+        )
     if indices is not None and (most := indices.shape[-1]) < keys:
         msg = f"{model} chooses {most} keys for each query, which cannot be captured; "
         raise UserError(msg + f"set context_length to {most} or less")
@@ -470,8 +469,9 @@ def _find_first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
     if (visible & (positions > rows[:, None])).any():
         _refuse_bidirectional(model)
     wrong = int(rows[(visible != expected).any(dim=-1).any(dim=0).int().argmax()])
-    msg = f"{model} hides keys other than the first ones from the query at {wrong}; such masks are not supported"
-    raise UserError(msg)
+    raise UserError(
+        f"{model} hides keys other than the first ones from the query at {wrong}; such masks are not supported"
+    )
 
 
 def _verify(
@@ -503,11 +503,10 @@ def _verify(
         or is_different(ours, their_output[:, rows], exact)
         or is_different(output[:, rows], ours, TOLERANCE[states[2].dtype])
     ):
-        msg = (
+        raise UserError(
             f"{model} attends in layer {getattr(module, 'layer_idx', None)} in a way this program does not know: its "
             "output is not the product of the captured weights and the value states; choose another model"
         )
-        raise UserError(msg)
 
 
 def _run_eager(

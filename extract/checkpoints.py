@@ -183,8 +183,7 @@ class Folder:
 
     def refuse(self, what: str) -> NoReturn:
         """Raise the error ``what`` about the checkpoint."""
-        msg = f"The model '{self.name}' {what}"
-        raise UserError(msg)
+        raise UserError(f"The model '{self.name}' {what}")
 
     @cached_property
     def names(self) -> list[str]:
@@ -216,11 +215,10 @@ class Folder:
     def check_place(self) -> None:
         """Refuse a directory (``UserError``) that is missing."""
         if not _is_folder(self.path):
-            msg = (
+            raise UserError(
                 f"There is no model directory '{self.name}'; give a directory, a hub id such as gpt2, a .gguf file, "
                 "or 'embedded'"
             )
-            raise UserError(msg)
 
     def _check(self, name: str, *, read: bool) -> None:
         """Refuse an entry that is neither a file nor a directory, or one that is read but is not a file in here."""
@@ -289,8 +287,7 @@ class Folder:
 
     def refuse_file(self, name: str, why: str) -> NoReturn:
         """Raise the error ``why`` about one file."""
-        msg = f"The {name} of the model '{self.name}' is not valid: {why}"
-        raise UserError(msg)
+        raise UserError(f"The {name} of the model '{self.name}' is not valid: {why}")
 
     def hash_file(self, name: str) -> str:
         """SHA-256 of a file that has been checked."""

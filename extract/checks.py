@@ -56,8 +56,7 @@ def check_checkpoint(description: Checkpoint) -> None:
 def check_positions(name: str, most: int | None, context_length: int) -> None:
     """Refuse a context (``UserError``) longer than the model's positions, ``most``; None if there is no known limit."""
     if most is not None and context_length > most:
-        msg = (
+        raise UserError(
             f"The model '{name}' reads at most {most} tokens, but context_length is {context_length}; "
             f"set context_length to {most} or less"
         )
-        raise UserError(msg)

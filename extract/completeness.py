@@ -86,35 +86,31 @@ def check_tensors(
     if mismatched := sorted(report["mismatched_keys"]):
         first, shape, wanted = mismatched[0]
         more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
-        msg = (
+        raise UserError(
             f"The weights of the model '{name}' do not match its {config_name}: {first} has the shape "
             f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
         )
-        raise UserError(msg)
     made_up = re.compile("|".join(model._keys_to_ignore_on_load_missing or ["(?!)"]))
     if lacking := sorted(key for key in report["missing_keys"] if not made_up.search(key)):
-        msg = (
+        raise UserError(
             f"The weights of the model '{name}' lack {len(lacking)} tensors, such as {lacking[0]}; "
             "get a complete checkpoint"
         )
-        raise UserError(msg)
     if unread := sorted(key for key in report["unexpected_keys"] if not is_dispensable(model, key, shapes.get(key))):
         refuse_unread(name, config_name, model, unread)
     if twice := _find_doubled(model, shapes):
-        msg = (
+        raise UserError(
             f"The weights of the model '{name}' hold one tensor under two names, {twice[0]} and {twice[1]}; remove one"
         )
-        raise UserError(msg)
 
 
 def refuse_unread(name: str, config_name: str, model: PreTrainedModel, unread: list[str]) -> NoReturn:
     """Raise the error that stored tensors are not read, with the first and what they suggest."""
     more = f" and {len(unread) - 3} more" if len(unread) > 3 else ""
-    msg = (
+    raise UserError(
         f"The weights of the model '{name}' hold tensors that {type(model).__name__} with its {config_name} does not "
         f"read, {', '.join(unread[:3])}{more}: {_explain(model, config_name, unread)}"
     )
-    raise UserError(msg)
 
 
 def _explain(model: PreTrainedModel, config_name: str, unread: Iterable[str]) -> str:

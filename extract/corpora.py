@@ -166,18 +166,16 @@ def select_held_out(
     counts, known = _Counts(), {row.tobytes() for row in used}
     stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, bos, counts)
     if not np.array_equal(list(islice(stream, len(used))), used):
-        msg = (
+        raise UserError(
             f"The corpus '{corpus.id}' or the tokenizer has changed since the study was extracted; "
             "extract it again with --fresh"
         )
-        raise UserError(msg)
     windows = list(islice((window for window in stream if window.tobytes() not in known), count))
     if len(windows) < count:
-        msg = (
+        raise UserError(
             f"The corpus '{corpus.id}' has {len(windows)} of {count} requested held-out sequences of {used.shape[1]} "
             f"tokens after the {len(used)} of the study; request fewer, lower sequences, or add more text"
         )
-        raise UserError(msg)
     return np.stack(windows) if windows else used[:0]
 
 
@@ -212,11 +210,10 @@ def _shuffle_windows(
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
     start = find_start(tokenizer, bos)
     if len(start) >= context_length:
-        msg = (
+        raise UserError(
             f"Every sequence begins with {' '.join(spell_tokens(tokenizer, start))}, which leaves no room for text in "
             f"{context_length} tokens; raise context_length"
         )
-        raise UserError(msg)
     if corpus.id == REPEATED:
         return _repeat_tokens(tokenizer, start, context_length, seed), None
     texts, revision = open_documents(corpus, seed)

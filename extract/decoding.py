@@ -38,11 +38,10 @@ def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
             "input_ids"
         ]
     except Exception as error:  # the library raises no other type
-        msg = (
+        raise UserError(
             f"The model's tokenizer cannot read the text ({summarise_error(error)}); get the one that belongs to the "
             "model"
-        )
-        raise UserError(msg) from error
+        ) from error
     return ids
 
 

@@ -48,8 +48,9 @@ class OpenedModel:
     def select_ids(self, sequences: int) -> Tensor:
         """Token ids of the first sequences, int64 (sequences, keys); ``UserError`` if the study has fewer."""
         if not 1 <= sequences <= len(self.tokens):
-            msg = f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
-            raise UserError(msg)
+            raise UserError(
+                f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
+            )
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
     def select_held_out(self, count: int) -> NDArray[np.int32]:
@@ -69,8 +70,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
         If the model is read in two passes, so that its heads cannot be changed.
     """
     if settings.model.id == SYNTHETIC:
-        msg = "A synthetic study has no model whose heads could be changed; leave out effects"
-        raise UserError(msg)
+        raise UserError("A synthetic study has no model whose heads could be changed; leave out effects")
     inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
     opened = open_model(settings, inputs, tokens)
     refuse_two_passes(opened.model, opened.attention)

@@ -449,11 +449,10 @@ def _check_vocabulary(description: Description, tokens: NDArray[np.int32]) -> No
     """Refuse a tokenizer with ids for which the model has no embeddings."""
     largest, known = int(tokens.max()), description.config.get_text_config(decoder=True).vocab_size
     if largest >= known:
-        msg = (
+        raise UserError(
             f"The tokenizer of the model '{description.source.name}' gives token id {largest}, but the model knows "
             f"{known} tokens; save the tokenizer that it was trained with in its directory"
         )
-        raise UserError(msg)
 
 
 @contextmanager
@@ -471,17 +470,15 @@ def _explain(error: OSError, task: _Task) -> None:
     path, total = task.path, task.settings.sequences
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
-        msg = (
+        raise UserError(
             f"The disk is full: {path} keeps {kept} of {total} sequences; "
             "free space and run again, the run continues after them"
-        )
-        raise UserError(msg) from error
+        ) from error
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
-        msg = (
+        raise UserError(
             f"The store {path} cannot be written ({error.strerror}); choose another location with --home, "
             "or only for tensors with ATTENTION_GEOMETRY_TENSORS"
-        )
-        raise UserError(msg) from error
+        ) from error
 
 
 def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -> float | None:

@@ -93,8 +93,9 @@ class _Entries:
         }
         foreign = (name for name in header.metadata if OF_A_MODEL.match(name) and not name.startswith(prefix))
         if name := next(foreign, None):
-            msg = f"has {name}, an entry of another architecture than its own, {self.architecture}; get the file again"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"has {name}, an entry of another architecture than its own, {self.architecture}; get the file again"
+            )
         self.tensors = header.tensors
         self._unread = dict(self.values)
 
@@ -121,8 +122,9 @@ class _Entries:
         self._unread.pop(name, None)
         value = self.values.get(name, absent)
         if value is ABSENT:
-            msg = f"has no {self.architecture}.{name}, without which the model is not known; measure its safetensors"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"has no {self.architecture}.{name}, without which the model is not known; measure its safetensors"
+            )
         return value
 
     def expect(self, name: str, value: object, absent: object = None) -> None:
@@ -134,11 +136,10 @@ class _Entries:
     def refuse(self, name: str, value: object) -> None:
         """Raise the error that an entry has another value than the model that would be built."""
         shown = str(self.values.get(name))[:60]
-        msg = (
+        raise HeaderError(
             f"says {self.architecture}.{name} = {shown}, but the model that transformers builds has {value}; "
             "measure its safetensors"
         )
-        raise HeaderError(msg)
 
     def check_rest(self) -> None:
         """Refuse entries that were not read and change something, or that are not known."""
@@ -241,8 +242,9 @@ def _count_tokens(header: Header) -> int:
     """Rows of the embedding, of which the tokenizer may leave some unused."""
     rows = header.tensors["token_embd.weight"].shape[0] if "token_embd.weight" in header.tensors else 0
     if rows < (tokens := len(header.metadata["tokenizer.ggml.tokens"])):
-        msg = f"has {tokens:,} tokens, but an embedding of {rows:,} (token_embd.weight); get a complete file"
-        raise HeaderError(msg)
+        raise HeaderError(
+            f"has {tokens:,} tokens, but an embedding of {rows:,} (token_embd.weight); get a complete file"
+        )
     return rows
 
 
@@ -266,11 +268,10 @@ def _read_scale(entries: _Entries, fields: Fields, sizes: Mapping[tuple[int, int
     elif size in sizes:
         fields["query_pre_attn_scalar"] = sizes[size]
     else:
-        msg = (
+        raise HeaderError(
             f"does not say the scale of its logits, which is known for the published sizes of {entries.architecture} "
             f"(layers, width), {', '.join(map(str, sizes))}, but not for {size}; measure its safetensors"
         )
-        raise HeaderError(msg)
 
 
 def _complete_gemma2(entries: _Entries, fields: Fields) -> None:

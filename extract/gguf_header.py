@@ -115,13 +115,13 @@ class _Reader:
     def read(self) -> Header:
         """Read the whole header."""
         if self.size < 4 or self._take(4, "its first bytes") != b"GGUF":
-            msg = "is not a GGUF file: it does not begin with 'GGUF'"
-            raise HeaderError(msg)
+            raise HeaderError("is not a GGUF file: it does not begin with 'GGUF'")
         version = self._read_number("I", "its version")
         if version not in VERSIONS:
             swapped = " with its bytes in the order of another machine" if not version & 0xFFFF else ""
-            msg = f"is a GGUF file of version {version}{swapped}; versions {' and '.join(map(str, VERSIONS))} are read"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"is a GGUF file of version {version}{swapped}; versions {' and '.join(map(str, VERSIONS))} are read"
+            )
         tensors = self._read_count(TENSORS, "tensors")
         entries = self._read_count(ENTRIES, "metadata entries")
         metadata = self._read_named(entries, "metadata entry", self._read_entry)
@@ -136,11 +136,9 @@ class _Reader:
         for _ in range(count):
             name = self._read_string(NAME_BYTES, f"the name of a {what}")
             if not name or not name.isprintable():
-                msg = f"has a {what} whose name is not printable: {name[:60]!a}"
-                raise HeaderError(msg)
+                raise HeaderError(f"has a {what} whose name is not printable: {name[:60]!a}")
             if name in named:
-                msg = f"has two {'metadata entries' if what[0] == 'm' else 'tensors'} named {_quote(name)}"
-                raise HeaderError(msg)
+                raise HeaderError(f"has two {'metadata entries' if what[0] == 'm' else 'tensors'} named {_quote(name)}")
             named[name] = read(name)
         return named
 
@@ -154,13 +152,13 @@ class _Reader:
         kind, count = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
         self.elements += count
         if self.elements > ELEMENTS:
-            msg = f"has arrays of more than {ELEMENTS:,} elements: with {_quote(name)} they have {self.elements:,}"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"has arrays of more than {ELEMENTS:,} elements: with {_quote(name)} they have {self.elements:,}"
+            )
         if kind == STRING:
             return [self._read_string(TOKEN_BYTES, f"an element of {_quote(name)}") for _ in range(count)]
         if kind == ARRAY:
-            msg = f"has an array of arrays, {_quote(name)}, which is not read"
-            raise HeaderError(msg)
+            raise HeaderError(f"has an array of arrays, {_quote(name)}, which is not read")
         code = f"<{count}{_find_code(kind, name)}"
         return list(struct.unpack(code, self._take(struct.calcsize(code), _quote(name))))
 
@@ -168,30 +166,32 @@ class _Reader:
         """A tensor after its name."""
         axes = self._read_number("I", _quote(name))
         if not 1 <= axes <= AXES:
-            msg = f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read"
-            raise HeaderError(msg)
+            raise HeaderError(f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read")
         shape = struct.unpack(f"<{axes}Q", self._take(8 * axes, _quote(name)))[::-1]
         number, offset = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
         kind, block, size = _find_tensor_type(number, name)
         if min(shape) < 1 or shape[-1] % block:
-            msg = f"has a tensor of shape {list(shape)}, {_quote(name)}, which {kind} in blocks of {block} cannot store"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"has a tensor of shape {list(shape)}, {_quote(name)}, which {kind} in blocks of {block} cannot store"
+            )
         return Tensor(kind, shape, offset, prod(shape) // block * size)
 
     def _find_data(self, metadata: Mapping[str, Any]) -> tuple[int, int]:
         """Where the tensors begin, in bytes, and their alignment."""
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 1 <= alignment <= ALIGNMENT or alignment & (alignment - 1):
-            msg = f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to {ALIGNMENT}"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to {ALIGNMENT}"
+            )
         return -(-self.at // alignment) * alignment, alignment
 
     def _read_count(self, most: int, what: str) -> int:
         """A number of things that follow, each of which takes at least 8 bytes."""
         count: int = self._read_number("Q", f"its number of {what}")
         if count > min(most, (self.size - self.at) // 8):
-            msg = f"says that it has {count:,} {what}, more than the {self.size:,} bytes of the file or the limit hold"
-            raise HeaderError(msg)
+            raise HeaderError(
+                f"says that it has {count:,} {what}, more than the {self.size:,} bytes of the file or the limit hold"
+            )
         return count
 
     def _read_number(self, code: str, what: str) -> Any:
@@ -202,27 +202,22 @@ class _Reader:
         """A text after its length."""
         length = self._read_number("Q", what)
         if length > most:
-            msg = f"has {what} of {length:,} bytes; at most {most:,} are read"
-            raise HeaderError(msg)
+            raise HeaderError(f"has {what} of {length:,} bytes; at most {most:,} are read")
         try:
             return self._take(length, what).decode()
         except UnicodeDecodeError as error:
-            msg = f"has {what} that is not UTF-8"
-            raise HeaderError(msg) from error
+            raise HeaderError(f"has {what} that is not UTF-8") from error
 
     def _take(self, count: int, what: str) -> bytes:
         """The next bytes, which must be inside the file and the largest header."""
         if self.at + count > self.size:
-            msg = f"ends after {self.size:,} bytes, inside {what}"
-            raise HeaderError(msg)
+            raise HeaderError(f"ends after {self.size:,} bytes, inside {what}")
         self.at += count
         if self.at > HEADER_BYTES:
-            msg = f"has a header of more than {HEADER_BYTES >> 20} MiB"
-            raise HeaderError(msg)
+            raise HeaderError(f"has a header of more than {HEADER_BYTES >> 20} MiB")
         content = self.file.read(count)
         if len(content) < count:  # the file has been cut since its size was read
-            msg = f"ends inside {what}"
-            raise HeaderError(msg)
+            raise HeaderError(f"ends inside {what}")
         return content
 
 
@@ -231,22 +226,18 @@ def _check_places(tensors: Mapping[str, Tensor], start: int, alignment: int, siz
     end, before = 0, ""
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offset):
         if tensor.offset % alignment:
-            msg = f"has a tensor that does not begin at a multiple of {alignment} bytes, {_quote(name)}"
-            raise HeaderError(msg)
+            raise HeaderError(f"has a tensor that does not begin at a multiple of {alignment} bytes, {_quote(name)}")
         if tensor.offset < end:
-            msg = f"has tensors that overlap, {_quote(before)} and {_quote(name)}"
-            raise HeaderError(msg)
+            raise HeaderError(f"has tensors that overlap, {_quote(before)} and {_quote(name)}")
         end, before = tensor.offset + tensor.size, name
         if start + end > size:
-            msg = f"ends after {size:,} bytes, but its tensor {_quote(name)} ends after {start + end:,}"
-            raise HeaderError(msg)
+            raise HeaderError(f"ends after {size:,} bytes, but its tensor {_quote(name)} ends after {start + end:,}")
 
 
 def _find_code(kind: int, name: str) -> str:
     """The code of ``struct`` of a type of metadata values."""
     if kind not in SCALARS:
-        msg = f"has a metadata entry of type {kind}, {_quote(name)}, which GGUF does not have"
-        raise HeaderError(msg)
+        raise HeaderError(f"has a metadata entry of type {kind}, {_quote(name)}, which GGUF does not have")
     return SCALARS[kind]
 
 
@@ -258,8 +249,7 @@ def _find_tensor_type(number: int, name: str) -> tuple[str, int, int]:
         kind = GGMLQuantizationType(number)
         return kind.name, *GGML_QUANT_SIZES[kind]
     except (KeyError, ValueError) as error:
-        msg = f"has a tensor of type {number}, {_quote(name)}, which is not known"
-        raise HeaderError(msg) from error
+        raise HeaderError(f"has a tensor of type {number}, {_quote(name)}, which is not known") from error
 
 
 def _quote(name: str) -> str:

@@ -92,8 +92,7 @@ class _DequantisedTensor:
         elements, size = GGML_QUANT_SIZES[kind]
         stored = np.fromfile(self.path, np.uint8, self.header.size, offset=self.start)  # not mapped: if the file is cut
         if len(stored) < self.header.size:  # in the meantime, a map ends the process
-            msg = f"the file was cut while it was read, inside {self.name}"
-            raise OSError(msg)
+            raise OSError(f"the file was cut while it was read, inside {self.name}")
         blocks = gcd(len(stored) // size, ROW // elements)
         return gguf.dequantize(stored.reshape(-1, blocks * size), kind).reshape(self.header.shape)
 
@@ -176,8 +175,7 @@ def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
         read = get_gguf_hf_weights_map(built, make_processor())
     joined = [f"{name}.weight" for name in read if name.endswith("_exps")]
     if lacking := next((name for name in joined if name not in tensors), None):
-        msg = f"The weights of the model '{model.name}' lack the tensor {lacking}; get a complete file"
-        raise UserError(msg)
+        raise UserError(f"The weights of the model '{model.name}' lack the tensor {lacking}; get a complete file")
     own = {"output.weight"} if architecture == "gpt2" else set()  # which its processor reads by itself
     known = {*own, *read, *joined}
     return [name for name in tensors if name not in known]
@@ -190,11 +188,10 @@ def check_count(model: GgufModel, built: PreTrainedModel) -> None:
         tensor.elements for name, tensor in model.header.tensors.items() if not (further and name.startswith(further))
     )
     if stored != (own := sum(parameter.numel() for parameter in built.parameters())):
-        msg = (
+        raise UserError(
             f"The weights of the model '{model.name}' are {stored:,} numbers, but {type(built).__name__} with its "
             f"metadata has {own:,}; measure its safetensors"
         )
-        raise UserError(msg)
 
 
 def _find_layer(name: str) -> str:
@@ -227,18 +224,16 @@ def check_architecture(model: GgufModel) -> None:
     The message lists those that are read.
     """
     if model.architecture not in (known := list_architectures()):
-        msg = (
+        raise UserError(
             f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which is not read from GGUF "
             f"files; these are: {', '.join(known)}; measure its safetensors"
         )
-        raise UserError(msg)
 
     if model.architecture in GGUF_CONFIG_ARCHS and is_kernels_available():
-        msg = (
+        raise UserError(
             f"The model '{model.name}' has the architecture '{model.architecture}', for which transformers fetches "
             "kernels from the hub, because the package kernels is installed; uninstall it: pip uninstall kernels"
         )
-        raise UserError(msg)
 
 
 def list_architectures() -> list[str]:

@@ -84,16 +84,15 @@ class GgufModel:
         """
         try:
             if not S_ISREG(path.stat().st_mode):
-                msg = f"The model '{name}' is not a regular file; give a {GGUF} file"
-                raise UserError(msg)
+                raise UserError(f"The model '{name}' is not a regular file; give a {GGUF} file")
             model = cls(name, path, read_header(path))
         except HeaderError as error:
-            msg = f"The model '{name}' {error}; get the file again"
-            raise UserError(msg) from error
+            raise UserError(f"The model '{name}' {error}; get the file again") from error
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "its name is not one of a file"
-            msg = f"The model file '{name}' cannot be read ({why}); check its name and permissions"
-            raise UserError(msg) from error
+            raise UserError(
+                f"The model file '{name}' cannot be read ({why}); check its name and permissions"
+            ) from error
         model.check()
         return model
 
@@ -219,8 +218,7 @@ class GgufModel:
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise the error ``what`` about the model."""
-        msg = f"The model '{self.name}' {what}"
-        raise UserError(msg)
+        raise UserError(f"The model '{self.name}' {what}")
 
     def _hash(self) -> str:
         """SHA-256 of the file."""

@@ -74,8 +74,7 @@ def find_training_folder(revision: str) -> Path:
     known = {path.name: path for path in Path(str(files("extract.embedded") / TRAINING)).glob("step*")}
     if revision not in known:
         steps = ", ".join(sorted(known, key=lambda name: int(name.removeprefix("step"))))
-        msg = f"The model '{TRAINING}' has no revision '{revision}'; it has {steps}"
-        raise UserError(msg)
+        raise UserError(f"The model '{TRAINING}' has no revision '{revision}'; it has {steps}")
     return known[revision]
 
 

@@ -172,11 +172,10 @@ class UneditableError(UserError):
 def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
     """Refuse a model (``UneditableError``) that is read in two passes, whose attention cannot be edited."""
     if attention.path == "two-pass":
-        msg = (
+        raise UneditableError(
             f"{type(model).__name__} computes attention in its own code (it is read in two passes), so its heads "
             "cannot be changed; leave out effects, all else can be computed"
         )
-        raise UneditableError(msg)
 
 
 def _forward(

@@ -37,11 +37,11 @@ def unwrap(model: torch.nn.Module) -> PreTrainedModel:
     name = type(model).__name__
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
     if inner is None:
-        msg = f"{name} has no model of transformers inside; give one that transformers has loaded"
-        raise UserError(msg)
+        raise UserError(f"{name} has no model of transformers inside; give one that transformers has loaded")
     if added := next((key for key, _ in inner.named_parameters() if ADDED_KEYS.search(key)), None):
-        msg = f"{name} has learned keys beside those of the text ({added}), which cannot be captured; give its base"
-        raise UserError(msg)
+        raise UserError(
+            f"{name} has learned keys beside those of the text ({added}), which cannot be captured; give its base"
+        )
     return inner
 
 
@@ -57,14 +57,14 @@ def check_wrapper(wrapper: torch.nn.Module, inner: PreTrainedModel, input_ids: T
     try:
         outer, own = (model(input_ids=given)[0].float() for model in (wrapper, inner))
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        msg = f"{name} cannot read plain tokens: {summarise_error(error)}; give the model inside it"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{name} cannot read plain tokens: {summarise_error(error)}; give the model inside it"
+        ) from error
     if outer.shape != own.shape or (outer - own).abs().max() > TOLERANCE * own.abs().max():
-        msg = (
+        raise UserError(
             f"{name} computes other numbers than the {type(inner).__name__} inside it, as with a learned prompt or "
             "prefix, which is no part of the text; give the model inside it to measure that one"
         )
-        raise UserError(msg)
 
 
 def check_both_halves(config: PreTrainedConfig, name: str) -> None:
@@ -82,11 +82,10 @@ def check_modules(model: PreTrainedModel) -> None:
 
 def refuse_decoder(name: str) -> NoReturn:
     """Raise the error that a model is half of an encoder–decoder."""
-    msg = (
+    raise UserError(
         f"{name} is an encoder–decoder or its decoder alone, which attends to the states of an encoder that a text "
         "does not give; choose a model that only decodes, such as gpt2"
     )
-    raise UserError(msg)
 
 
 def find_most_tokens(model: PreTrainedModel) -> int | None:

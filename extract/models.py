@@ -302,11 +302,10 @@ def _check_size(description: Description, files: Checkpoint | GgufModel) -> None
     described = sum(tensor.numel() for tensor in model.parameters())
     held = files.elements if isinstance(files, GgufModel) else count_elements(read_tensor_shapes(files))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
-        msg = (
+        raise UserError(
             f"The {source.config_name} of the model '{source.name}' describes {described:,} parameters, "
             f"but its weights hold {held:,}; get the configuration that belongs to them"
         )
-        raise UserError(msg)
     _check_memory(description, model)
 
 
@@ -329,11 +328,10 @@ def _check_memory(description: Description, model: PreTrainedModel) -> None:
     """Refuse a model on the CPU that does not fit into the memory of this machine."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if description.device.type == "cpu" and description.device_map is None and needed > find_machine_memory():
-        msg = (
+        raise UserError(
             f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, but this machine has "
             f"{find_machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
         )
-        raise UserError(msg)
 
 
 def find_machine_memory() -> float:
@@ -409,12 +407,12 @@ def find_device(name: str) -> torch.device:
         )
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
-        raise UserError(msg)
+        raise UserError("The device 'mps' is requested, but this machine has none; use device: auto or cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         devices = torch.cuda.device_count()
-        msg = f"The device '{name}' is requested, but this machine has {devices} CUDA devices; use device: auto or cpu"
-        raise UserError(msg)
+        raise UserError(
+            f"The device '{name}' is requested, but this machine has {devices} CUDA devices; use device: auto or cpu"
+        )
     return device
 
 
@@ -438,33 +436,31 @@ def _fetch_first(model: ModelSettings) -> Path:
     try:
         return Path(hf_hub_download(model.id, file, revision=model.revision))
     except GatedRepoError as error:
-        msg = (
+        raise UserError(
             f"{name} is gated: accept its licence at https://huggingface.co/{model.id}, "
             "then log in with `hf auth login` or set HF_TOKEN"
-        )
-        raise UserError(msg) from error
+        ) from error
     except RevisionNotFoundError as error:
-        msg = f"{name} has no such revision on the Hugging Face hub; give a branch, tag or commit of it"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{name} has no such revision on the Hugging Face hub; give a branch, tag or commit of it"
+        ) from error
     except RepositoryNotFoundError as error:
-        msg = (
+        raise UserError(
             f"{name} is neither a local directory nor on the Hugging Face hub; check the id, "
             "and if it is private log in with `hf auth login` or set HF_TOKEN"
-        )
-        raise UserError(msg) from error
+        ) from error
     except LocalEntryNotFoundError as error:
-        msg = (
+        raise UserError(
             f"{name} is neither a local directory nor in the local cache, and the Hugging Face hub cannot be reached; "
             "check the network and HF_HUB_OFFLINE, or give a local directory"
-        )
-        raise UserError(msg) from error
+        ) from error
     except EntryNotFoundError as error:
         remedy = "check its name" if model.gguf else "choose a transformers model, or name a GGUF file of it (--gguf)"
-        msg = f"{name} has no {file} on the Hugging Face hub; {remedy}"
-        raise UserError(msg) from error
+        raise UserError(f"{name} has no {file} on the Hugging Face hub; {remedy}") from error
     except OSError as error:
-        msg = f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
+        ) from error
 
 
 def _load_config(source: Source) -> PreTrainedConfig:
@@ -480,14 +476,14 @@ def _load_config(source: Source) -> PreTrainedConfig:
                 _check_model_type(source, raw)
                 config = AutoConfig.from_pretrained(**where)
     except LOADING_ERRORS as error:
-        msg = f"The {source.config_name} of the model '{source.name}' is not valid: {summarise_error(error)}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The {source.config_name} of the model '{source.name}' is not valid: {summarise_error(error)}"
+        ) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        msg = (
+        raise UserError(
             f"The model '{source.name}' is of type '{config.model_type}', which is not a causal language model; "
             "choose a decoder such as gpt2"
         )
-        raise UserError(msg)
     check_both_halves(config, f"The model '{source.name}' of type '{config.model_type}'")
     return config
 
@@ -508,8 +504,7 @@ def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
         why = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
     else:
         why = f"is of type '{kind}', which transformers {transformers.__version__} does not know; upgrade transformers"
-    msg = f"The model '{source.name}' {why}"
-    raise UserError(msg)
+    raise UserError(f"The model '{source.name}' {why}")
 
 
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
@@ -522,15 +517,14 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
                 tokenizer = load_tokenizer_files(where)
         knows = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     except UserError as error:
-        msg = f"The tokenizer of the model '{source.name}' cannot be used: {error}"
-        raise UserError(msg) from error
+        raise UserError(f"The tokenizer of the model '{source.name}' cannot be used: {error}") from error
     except Exception as error:
         remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"
-        msg = f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
+        ) from error
     if not knows:
-        msg = f"The model '{source.name}' has {NO_TOKENIZER}"
-        raise UserError(msg)
+        raise UserError(f"The model '{source.name}' has {NO_TOKENIZER}")
     return tokenizer
 
 

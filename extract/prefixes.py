@@ -41,9 +41,8 @@ def check_row(name: str, alone: Tensor, whole: Tensor, keys: int, dtype: torch.d
     moved = (alone - whole[..., :seen]).abs().sum(dim=-1).nanmean(dim=-1).nan_to_num() / 2
     layer = int(moved.argmax())
     if moved[layer] > TOLERANCE[dtype]:
-        msg = (
+        raise UserError(
             f"{name} looks at the keys of the query at {seen - 1} otherwise in a text of {keys} tokens than in one of "
             f"{seen} ({moved[layer]:.2f} of the weight moves in layer {layer}), as with LongRoPE; measure only the "
             "last position of a text, in one study or text for each length"
         )
-        raise UserError(msg)

@@ -24,11 +24,10 @@ def check_hub(settings: ExtractionSettings) -> None:
         ("corpus", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
     ):
         if not local and not is_cached(name, what) and not is_hub_reachable():
-            msg = (
+            raise UserError(
                 f"The {what} '{name}' is neither a local {kind} nor in the local cache, and the Hugging Face hub "
                 f"cannot be reached; check the network and HF_HUB_OFFLINE, or give a local {kind}"
             )
-            raise UserError(msg)
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:
@@ -41,20 +40,17 @@ def check_device(name: str, *, needs_gpu: bool = False) -> None:
         GPU is needed and there is none.
     """
     if needs_gpu and _count_gpus() == 0:
-        msg = (
+        raise UserError(
             "The study needs a GPU (needs_gpu), but this machine has none; run it on a machine with a GPU, or describe "
             "it under another --name without needs_gpu"
         )
-        raise UserError(msg)
     if name == "mps" and sys.platform != "darwin":
-        msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
-        raise UserError(msg)
+        raise UserError("The device 'mps' is requested, but this machine has none; use device: auto or cpu")
     if name.startswith("cuda") and (devices := _count_gpus()) is not None:
         index = int(name.partition(":")[2] or 0)
         if index >= devices:
             here = f"this machine has {devices} CUDA devices"
-            msg = f"The device '{name}' is requested, but {here}; use device: auto or cpu"
-            raise UserError(msg)
+            raise UserError(f"The device '{name}' is requested, but {here}; use device: auto or cpu")
 
 
 def _count_gpus() -> int | None:

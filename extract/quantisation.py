@@ -40,7 +40,8 @@ def round_weights(model: PreTrainedModel, kind: str) -> None:
         rows = weight.mT if id(weight) in transposed else weight
         block = GGML_QUANT_SIZES[of_type][0]
         if rows.shape[-1] % block:
-            msg = f"Weights cannot be rounded to {kind}: {name} has rows of {rows.shape[-1]}, no multiple of {block}"
-            raise UserError(msg)
+            raise UserError(
+                f"Weights cannot be rounded to {kind}: {name} has rows of {rows.shape[-1]}, no multiple of {block}"
+            )
         stored = quantize(np.ascontiguousarray(rows.float().cpu().numpy()), of_type)
         rows.copy_(torch.from_numpy(dequantize(stored, of_type)))

@@ -58,19 +58,17 @@ def select_text(record: dict[str, Any], column: str, name: str, where: str) -> s
         raise UserError(describe_missing_column(column, list(record), name, where))
     text = record[column]
     if text is not None and not isinstance(text, str):
-        msg = (
+        raise UserError(
             f"The column '{column}' of the corpus '{name}' holds {type(text).__name__} in {where}; "
             f"set column to one that holds text: {', '.join(record)}"
         )
-        raise UserError(msg)
     try:
         (text or "").encode()
     except UnicodeEncodeError as error:
-        msg = (
+        raise UserError(
             f"The corpus '{name}' has text that is not Unicode in {where}: half of a surrogate pair, "
             f"\\u{ord(error.object[error.start]):04x}, at character {error.start}; fix or remove it"
-        )
-        raise UserError(msg) from error
+        ) from error
     return text or ""
 
 
@@ -122,11 +120,10 @@ def _read_lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(LONGEST_LINE + 1):
         number += 1
         if len(line) > LONGEST_LINE:
-            msg = (
+            raise UserError(
                 f"The corpus '{file.name}' has a line of more than {LONGEST_LINE} characters: line {number}; "
                 "write one document per line, or split it into several"
             )
-            raise UserError(msg)
         yield line
 
 
@@ -135,11 +132,13 @@ def _parse_json_object(file: TextFile, line: str, number: int) -> dict[str, Any]
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        msg = f"The corpus '{file.name}' has a line that is not JSON: line {number}, {error}; fix or remove it"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The corpus '{file.name}' has a line that is not JSON: line {number}, {error}; fix or remove it"
+        ) from error
     if not isinstance(record, dict):
-        msg = f"The corpus '{file.name}' has a line that is not a JSON object: line {number}; write one object per line"
-        raise UserError(msg)
+        raise UserError(
+            f"The corpus '{file.name}' has a line that is not a JSON object: line {number}; write one object per line"
+        )
     return record
 
 

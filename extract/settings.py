@@ -450,16 +450,14 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.index <= self.count:
-            msg = f"There is no shard {self.index} of {self.count}; give K/N with K from 1 to N, such as 2/4"
-            raise UserError(msg)
+            raise UserError(f"There is no shard {self.index} of {self.count}; give K/N with K from 1 to N, such as 2/4")
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The shard that ``K/N`` names; ``UserError`` if the text has another form, or no such part exists."""
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
         if match is None:
-            msg = f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
-            raise UserError(msg)
+            raise UserError(f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4")
         return cls(int(match[1]), int(match[2]))
 
     def select_sequences(self, total: int) -> range:

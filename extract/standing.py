@@ -75,11 +75,10 @@ def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) 
         return None
     lacking = f"{missing} of {settings.sequences} sequences missing"
     if unlike := _describe_changed_versions(settings, store.provenance):
-        msg = (
+        raise UserError(
             f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was started, "
             f"or extract it again here: attention-geometry run {study} --fresh"
         )
-        raise UserError(msg)
     return lacking
 
 
@@ -121,8 +120,9 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
 def _check_provenance(store: SequenceStore) -> None:
     """Raise a ``UserError`` if a store does not record what it was made from."""
     if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
-        msg = f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
-        raise UserError(msg)
+        raise UserError(
+            f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
+        )
 
 
 def build_provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

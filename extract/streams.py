@@ -173,8 +173,9 @@ def _open_shards(corpus: CorpusSettings) -> tuple[list[Shard], str]:
         builder = _load_builder(corpus)
         splits = builder.as_streaming_dataset()
         if corpus.split not in splits:
-            msg = f"The corpus '{corpus.id}' has no split '{corpus.split}'; set split to one of: {', '.join(splits)}"
-            raise UserError(msg)
+            raise UserError(
+                f"The corpus '{corpus.id}' has no split '{corpus.split}'; set split to one of: {', '.join(splits)}"
+            )
         dataset = splits[corpus.split]
         if dataset.column_names is not None and corpus.column not in dataset.column_names:
             raise UserError(describe_missing_column(corpus.column, dataset.column_names, corpus.id, "it"))
@@ -204,8 +205,9 @@ def _load_builder(corpus: CorpusSettings) -> Any:
         names = datasets.get_dataset_config_names(corpus.id, revision=commit)
         if corpus.subset in names:
             raise
-        msg = f"The corpus '{corpus.id}' has no subset '{corpus.subset}'; set subset to one of: {', '.join(names)}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The corpus '{corpus.id}' has no subset '{corpus.subset}'; set subset to one of: {', '.join(names)}"
+        ) from error
 
 
 def _find_commit(corpus: CorpusSettings) -> str | None:
@@ -229,13 +231,11 @@ def _load_cached_builder(corpus: CorpusSettings) -> Any:
     try:
         builder = datasets.load_dataset_builder(corpus.id, corpus.subset, revision=corpus.revision)
     except OSError as error:
-        msg = f"{out}; check the network and HF_HUB_OFFLINE, or give a local file or directory"
-        raise UserError(msg) from error
+        raise UserError(f"{out}; check the network and HF_HUB_OFFLINE, or give a local file or directory") from error
     finally:
         datasets.config.HF_HUB_OFFLINE = asking
     if corpus.revision and COMMIT.fullmatch(corpus.revision) and corpus.revision != builder.hash:
-        msg = f"{out}; the local cache has only its commit {builder.hash}, set revision to that"
-        raise UserError(msg)
+        raise UserError(f"{out}; the local cache has only its commit {builder.hash}, set revision to that")
     return builder
 
 
@@ -268,12 +268,11 @@ def _make_retrying(corpus: CorpusSettings) -> Retrying:
         logger.warning(said, escape_unprintable(corpus.id), escape_unprintable(_describe_failure(state)), wait)
 
     def give_up(state: RetryCallState) -> None:
-        msg = (
+        raise UserError(
             f"The stream of the corpus '{corpus.id}' broke {state.attempt_number} times in a row "
             f"({_describe_failure(state)}); check the network and run again, the run continues after the finished "
             "sequences"
         )
-        raise UserError(msg)
 
     return Retrying(
         retry=retry_if_exception(_is_transient),

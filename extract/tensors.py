@@ -89,8 +89,7 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if size > HEADER_BYTES:
-        msg = f"its header has {size} bytes, more than {HEADER_BYTES}"
-        raise ValueError(msg)
+        raise ValueError(f"its header has {size} bytes, more than {HEADER_BYTES}")
     try:
         with safe_open(path, framework="numpy") as opened:
             for name in opened.keys():  # noqa: SIM118 (not a mapping)
@@ -124,11 +123,9 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
                 or _find_hub_code(field, value)
                 or _find_size_error(field, value, shapes)
             ):
-                msg = f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}"
-                raise UserError(msg)
+                raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}")
         if why := _find_divisor_error(part):
-            msg = f"The config.json of the model '{name}' is not valid: {prefix}{why}"
-            raise UserError(msg)
+            raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{why}")
 
 
 def count_positions(config: Mapping[str, Any]) -> int | None:

@@ -56,12 +56,12 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
     with translate_errors(corpus.id):
         if not root.exists():
             named = ", ".join(f"'{name}'" for name in BUILT_IN)
-            msg = f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or {named}"
-            raise UserError(msg)
+            raise UserError(
+                f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or {named}"
+            )
         files = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
         if not any(file.path.stat().st_size for file in files):
-            msg = f"The corpus '{corpus.id}' is empty; give one with text in it"
-            raise UserError(msg)
+            raise UserError(f"The corpus '{corpus.id}' is empty; give one with text in it")
     return files
 
 
@@ -82,8 +82,7 @@ def hash_files(corpus: CorpusSettings) -> str:
 def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
     """The file at the path, if it is of a known kind."""
     if not path.name.endswith(SUFFIXES) or not path.is_file():
-        msg = f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these"
-        raise UserError(msg)
+        raise UserError(f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these")
     return TextFile(path, corpus.id, path.name)
 
 
@@ -97,8 +96,9 @@ def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
         paths_below += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is an error
         others += [name for name in names if not name.endswith(SUFFIXES) and not name.startswith(".")]
     if not paths_below:
-        msg = f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert the files in it"
-        raise UserError(msg)
+        raise UserError(
+            f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert the files in it"
+        )
     if others:
         _warn_once(
             f"the corpus '{corpus.id}': {len(others)} of {len(others) + len(paths_below)} files are not read, since "
@@ -129,8 +129,9 @@ def translate_errors(name: str, errors: tuple[type[Exception], ...] = (OSError,)
         number, place = getattr(error, "errno", None), getattr(error, "filename", None)
         reason = os.strerror(number) if number else summarise_error(error)
         what = "is not a readable Parquet file" if name.endswith(".parquet") else "cannot be read"
-        msg = f"The corpus file '{place or name}' {what} ({reason}); check its permissions, or write it again"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The corpus file '{place or name}' {what} ({reason}); check its permissions, or write it again"
+        ) from error
 
 
 def _hash(file: TextFile) -> str:

@@ -36,8 +36,9 @@ def find_frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]
     for at in range(len(framed) - len(plain) + 1):
         if plain and framed[at : at + len(plain)] == plain:
             return framed[:at], framed[at + len(plain) :]
-    msg = f"The tokenizer makes {framed} of the text 'a', but {plain} without special tokens; choose another tokenizer"
-    raise UserError(msg)
+    raise UserError(
+        f"The tokenizer makes {framed} of the text 'a', but {plain} without special tokens; choose another tokenizer"
+    )
 
 
 def find_start(tokenizer: PreTrainedTokenizerBase, bos: Bos = "auto") -> list[int]:
@@ -60,8 +61,9 @@ def find_start(tokenizer: PreTrainedTokenizerBase, bos: Bos = "auto") -> list[in
     if bos == "auto" or own in start:
         return start
     if own is None:
-        msg = "The tokenizer has no BOS token, which bos: always puts before every sequence; use auto or never"
-        raise UserError(msg)
+        raise UserError(
+            "The tokenizer has no BOS token, which bos: always puts before every sequence; use auto or never"
+        )
     return [own]
 
 

@@ -49,11 +49,10 @@ def check_start(name: str, tokenizer: PreTrainedTokenizerBase, where: dict[str, 
     """Refuse (``UserError``) a tokenizer whose files disagree about BOS, unless the study decides."""
     says_bos, own = get_tokenizer_config(**where).get("add_bos_token"), tokenizer.bos_token_id
     if bos == "auto" and says_bos is True and own is not None and own not in find_frame(tokenizer)[0]:
-        msg = (
+        raise UserError(
             f"The tokenizer_config.json of the model '{name}' says add_bos_token, but its tokenizer.json puts no BOS "
             "before a text; decide by --bos always or --bos never (bos in studies.yaml)"
         )
-        raise UserError(msg)
 
 
 def _find_file(where: dict[str, Any], name: str) -> str | None:
@@ -79,11 +78,10 @@ def _follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, where: dict[str
     given = {name: token for name, token in known.items() if file.token_to_id(token) is not None}
     plain: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(**where, **given)
     if changed := _list_changed(plain, file):
-        msg = (
+        raise UserError(
             f"{path.name} is read by transformers with another {' and '.join(changed)} than it has; save the tokenizer "
             "again with tokenizer.save_pretrained"
         )
-        raise UserError(msg)
     return plain
 
 

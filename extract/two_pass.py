@@ -233,8 +233,7 @@ def _read_values(model: PreTrainedModel, cache: DynamicCache, layer: int) -> Ten
     """The value states (B, Hkv, K, D) of a layer in the cache, once per KV head even if stored once per query head."""
     values = getattr(cache.layers[layer], "values", None)
     if not isinstance(values, Tensor):
-        msg = f"layer {layer} keeps no value states"
-        raise TypeError(msg)
+        raise TypeError(f"layer {layer} keeps no value states")
     kv_heads: int = getattr(model.config, "num_kv_heads", values.shape[1])
     if kv_heads < values.shape[1]:
         grouped = values.unflatten(1, (kv_heads, -1))
@@ -251,11 +250,10 @@ def _run_plain(model: PreTrainedModel, input_ids: Tensor) -> tuple[Tensor, ...]:
             output = model.base_model(input_ids=input_ids, use_cache=False, output_attentions=True)
     weights, states = _find_weights(model, output), output[0]
     if (states - usual).float().norm() > TOLERANCE[states.dtype] * usual.float().norm():
-        msg = (
+        raise UserError(
             f"{type(model).__name__} computes different hidden states with eager attention, which alone returns its "
             "weights, than with its usual attention; choose another model"
         )
-        raise UserError(msg)
     return weights
 
 
@@ -267,11 +265,10 @@ def _check_rows(model: PreTrainedModel, layer: int, block: Tensor, plain: Tensor
     padded = pad(block.float().to(plain.device), (0, plain.shape[-1] - block.shape[-1]))
     distance = (padded - plain.float()).abs().sum(-1).mean(1).max() / 2
     if distance > TOLERANCE[plain.dtype]:
-        msg = (
+        raise UserError(
             f"{type(model).__name__} attends in layer {layer} in a way this program does not know: queries "
             "after a filled cache weigh the keys differently than in one forward pass; choose another model"
         )
-        raise UserError(msg)
 
 
 def _check_window(model: PreTrainedModel, layer: int, first: int, weights: Tensor, visible: Tensor) -> None:
@@ -279,11 +276,10 @@ def _check_window(model: PreTrainedModel, layer: int, first: int, weights: Tenso
     hidden = (weights.masked_fill(visible, 0) > 0).any(dim=-1).flatten(0, 1).any(dim=0)
     if hidden.any():
         query = first + int(hidden.int().argmax())
-        msg = (
+        raise UserError(
             f"{type(model).__name__} lets the query at {query} see other keys in layer {layer} than its configuration "
             "says; choose another model"
         )
-        raise UserError(msg)
 
 
 @contextmanager
@@ -299,8 +295,7 @@ def _translate_errors(model: PreTrainedModel, lacking: str) -> Iterator[None]:
 
 def _refuse(model: PreTrainedModel, lacking: str, error: Exception | None) -> NoReturn:
     """Refuse a model whose attention cannot be read."""
-    msg = (
+    raise UserError(
         f"{type(model).__name__} has no softmax attention that can be read: it does not call transformers' "
         f"AttentionInterface and {lacking}; choose another model"
-    )
-    raise UserError(msg) from error
+    ) from error

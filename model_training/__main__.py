@@ -307,8 +307,7 @@ class Training:
         """Load the state that an earlier process saved."""
         saved = torch.load(self.file, weights_only=True)
         if saved["recipe"] != json.dumps(asdict(self.recipe)):
-            msg = f"{self.file} was saved with another recipe: {saved['recipe']}; use another --state"
-            raise SystemExit(msg)
+            raise SystemExit(f"{self.file} was saved with another recipe: {saved['recipe']}; use another --state")
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.generator.set_state(saved["generator"])
@@ -398,7 +397,8 @@ def write_card(training: Training) -> str:
     """The text of the model card: measurements by step, and the recipe."""
     rows = [
         f"| {mark['step']:,} | {mark['loss']['manual']:.2f} / {mark['loss']['english']:.2f} | "
-        f"{mark['saturated']:.1%} | {mark['effective_keys']:.0f} | {', '.join(f'{weight:.2f}' for weight in mark['sink_weight'])} | "
+        f"{mark['saturated']:.1%} | {mark['effective_keys']:.0f} | "
+        f"{', '.join(f'{weight:.2f}' for weight in mark['sink_weight'])} | "
         f"{', '.join(f'{norm:.2f}' for norm in mark['sink_norm'])} |"
         for mark in training.marks
     ]

@@ -76,8 +76,7 @@ def narrow(most: int) -> object:
 
     def fails(model: object, attention: object, ids: torch.Tensor, *others: object, **named: object) -> object:
         if len(ids) > most:
-            msg = "CUDA out of memory. Tried to allocate 2.00 GiB."
-            raise torch.OutOfMemoryError(msg)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return capture(model, attention, ids, *others, **named)
 
     return fails

@@ -248,8 +248,7 @@ def test_lack_of_memory_is_one_line(error: Exception) -> None:
 def test_other_errors_are_passed_on_and_the_model_is_restored() -> None:
     class Broken:
         def output(self, _call: Call) -> Tensor:
-            msg = "expected scalar type Half"
-            raise RuntimeError(msg)
+            raise RuntimeError("expected scalar type Half")
 
     model = model_of("Llama 2, Llama 3")
     with pytest.raises(RuntimeError, match="scalar type Half"):

@@ -343,8 +343,7 @@ def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: P
 
 def test_random_weights_without_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> object:
-        msg = "CUDA out of memory. Tried to allocate 2.00 GiB."
-        raise torch.OutOfMemoryError(msg)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(models.AutoModelForCausalLM, "from_config", full)
     said = refusal({"id": str(checkpoint), "weights": "random"})
