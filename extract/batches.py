@@ -286,7 +286,6 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
 
 
 def _describe_remedy(settings: ExtractionSettings) -> str:
-    """The remedy for numbers that are not finite, for error messages."""
     if settings.dtype == "float32":
         return "its weights are damaged or it overflows; get another checkpoint"
     better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"

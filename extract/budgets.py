@@ -245,7 +245,6 @@ def _find_nearest(
 
 
 def _shuffle_budgets(budgets: NDArray[np.int64], heads: Heads, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The same budgets, assigned to heads at random."""
     drawn = budgets.copy()
     drawn[heads.present] = rng.permutation(budgets[heads.present])
     return drawn

@@ -149,7 +149,6 @@ class Buffers:
         self._limit(values.device)
 
     def _compute_shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
-        """Shape of an array of a layer of this size."""
         lengths = self._lengths | {"h": size.heads, "g": size.kv_heads, "d": size.head_dim}
         return tuple(lengths[axis] for axis in AXES[name])
 
@@ -187,7 +186,6 @@ def find_widest(layers: Sequence[LayerSize]) -> LayerSize:
 
 
 def _pad_with_nan(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """Pad the tensor with NaN at the end of each axis to the shape; return it unchanged if it has the shape."""
     missing = [after - before for before, after in zip(tensor.shape, shape, strict=True)]
     ends = [amount for length in reversed(missing) for amount in (0, length)]
     return pad(tensor, ends, value=torch.nan) if any(missing) else tensor

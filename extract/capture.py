@@ -319,12 +319,10 @@ def _run(
 
 
 def _move_ids(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
-    """The token ids on the device of the model."""
     return input_ids.to(model.device, torch.long)
 
 
 def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
-    """Refuse a model with layers in which no attention was captured."""
     if missing:
         raise UserError(
             f"{model} is captured only in part: no attention was seen in layers {', '.join(map(str, missing))} of "
@@ -427,7 +425,6 @@ def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None
 
 
 def _refuse_bidirectional(model: str) -> NoReturn:
-    """Refuse a model in which a query sees a key after itself."""
     raise UserError(
         f"{model} is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
     )

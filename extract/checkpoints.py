@@ -167,7 +167,6 @@ class Checkpoint:
         return self._hash_files(self.tokenizer)
 
     def _hash_files(self, names: Iterable[str]) -> str:
-        """SHA-256 over names and hashes of files."""
         digest, ordered = hashlib.sha256(), sorted(names, key=PurePosixPath)
         with ThreadPoolExecutor(max_workers=HASHED_AT_ONCE) as pool:
             for name, file_digest in zip(ordered, pool.map(self.files.hash_file, ordered), strict=True):
@@ -296,7 +295,6 @@ class Folder:
 
     @contextmanager
     def _translate_errors(self, name: str | None = None) -> Iterator[None]:
-        """Raise errors of the system as a ``UserError``."""
         try:
             yield
         except OSError as error:
@@ -357,7 +355,6 @@ def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None,
 
 
 def _refuse_without_weights(files: Folder, candidates: Sequence[str]) -> NoReturn:
-    """Raise the error that none of the expected weights files exists."""
     pickled = [name for name in files.names if name.endswith(PICKLED)]
     reason = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
     files.refuse(f"has {reason}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
@@ -369,12 +366,10 @@ def _is_read(name: str) -> bool:
 
 
 def _is_vocabulary(name: str) -> bool:
-    """Whether a file of this name contains a vocabulary, judged by its suffix."""
     return name.endswith(VOCABULARIES) or name.startswith("tokenizer.model")
 
 
 def _is_of_model(name: str) -> bool:
-    """Whether a file belongs to the model rather than to its tokenizer."""
     return name in {CONFIG, "generation_config.json"} or name.endswith(INDEX_SUFFIX)
 
 

@@ -162,7 +162,6 @@ def check_frequencies(checkpoint: Checkpoint, model: PreTrainedModel, stored: It
 
 
 def _read_tensor(checkpoint: Checkpoint, key: str) -> torch.Tensor:
-    """One tensor of the weights."""
     for name in checkpoint.weights:
         with safe_open(checkpoint.files.path / name, framework="pt") as opened:
             if key in opened.keys():  # noqa: SIM118 (not a mapping)

@@ -301,7 +301,6 @@ def _find_cut(tokenizer: PreTrainedTokenizerBase, text: str, last: int) -> int:
 
 
 def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:
-    """The error message for a corpus of which a tokenizer cannot spell enough."""
     return (
         f"The tokenizer has no token for {counts.lost} of the {counts.characters} characters of the corpus "
         f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
@@ -309,7 +308,6 @@ def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:
 
 
 def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
-    """The error message for a corpus that has fewer windows than requested."""
     remedies = ["lower sequences or context_length", "add more text"]
     if counts.skipped:
         remedies.insert(1, f"set pack to join documents that are too short, of which there are {counts.skipped}")

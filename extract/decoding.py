@@ -67,7 +67,6 @@ def decode_sequences(
 
 
 def _decode(decode: Decode, ids: Sequence[int]) -> list[str]:
-    """The text of each token of a sequence."""
     texts: list[str] = []
     while len(texts) < len(ids):
         texts += _join(decode, ids[len(texts) : len(texts) + LONGEST])

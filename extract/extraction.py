@@ -82,8 +82,6 @@ class ExtractionReport:
 
 @dataclass(frozen=True)
 class _Task:
-    """What is extracted, and where to."""
-
     settings: ExtractionSettings
     study: str
     path: Place
@@ -348,7 +346,6 @@ def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int], 
 
 
 def _make_bar(task: _Task, missing: Sequence[int]) -> tqdm:
-    """Progress bar over the sequences of this process."""
     total = len(task.sequences)
     return tqdm(missing, total=total, initial=total - len(missing), unit="sequence", disable=None)
 
@@ -417,7 +414,6 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
 
 
 def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) -> dict[str, int]:
-    """Sizes of the store's axes."""
     largest = find_widest(layers)
     return {
         "sequence": settings.sequences,
@@ -431,7 +427,6 @@ def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) ->
 
 
 def _describe_inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
-    """The part of the provenance on model, tokenizer and corpus."""
     known = description.provenance
     probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
     corpus = {
