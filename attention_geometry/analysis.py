@@ -235,7 +235,6 @@ def analyze(
 
 
 def _check_arguments(model: object, text: object, **numbers: object) -> None:
-    """Refuse arguments of other types, and numbers that no text allows."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a model that transformers has loaded, got {type(model).__name__}")
     texts = text if isinstance(text, list | tuple) else (text,)
@@ -267,9 +266,8 @@ def _analyze_each(
         try:
             yield _analyze(model, tokenizer, text, n, query, count, bos, every)
         except (UserError, ValueError) as error:
-            raise (
-                UserError if isinstance(error, UserError) else ValueError(f"{error} (text {number} of {len(texts)})")
-            ) from error
+            kind = UserError if isinstance(error, UserError) else ValueError
+            raise kind(f"{error} (text {number} of {len(texts)})") from error
 
 
 def _analyze(
@@ -282,7 +280,6 @@ def _analyze(
     bos: Bos,
     every: bool,
 ) -> Analysis:
-    """``analyze`` of one text."""
     inner = unwrap(model)
     ids = _encode(inner, tokenizer, text, bos)
     at = len(ids) - 1 if query is None else int(query)
@@ -492,7 +489,6 @@ def _describe_columns(table: pa.Table) -> pa.Table:
 
 
 def _list_patterns(captured: Capture) -> pa.Table:
-    """The table ``patterns``."""
     batches = []
     for layer in list_attending_layers(captured):
         heads = captured.layers[layer].heads
@@ -509,7 +505,6 @@ def _list_patterns(captured: Capture) -> pa.Table:
 
 
 def _list_queries(captured: Capture, every_query: Tensor, tokens: pa.Array) -> pa.Table:
-    """The table ``queries``."""
     batches, declared = [], list_declared(QueryMeasures)
     for layer in list_attending_layers(captured):
         measures = every_query[layer, 0, : captured.layers[layer].heads, 1:].numpy()
@@ -530,7 +525,6 @@ def _list_queries(captured: Capture, every_query: Tensor, tokens: pa.Array) -> p
 
 
 def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:
-    """The table ``top_keys``."""
     batches = []
     for layer in list_attending_layers(captured):
         check_stopped()

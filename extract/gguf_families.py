@@ -249,7 +249,6 @@ def _count_tokens(header: Header) -> int:
 
 
 def _read_rotation(entries: _Entries, family: Family, size: int) -> Fields:
-    """The rotary embedding of heads of a size."""
     rotation: Fields = {"rope_type": "default", "rope_theta": float(entries.read("rope.freq_base", 10000.0))}
     rotated = entries.read("rope.dimension_count", size)
     if family.partial:

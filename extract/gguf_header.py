@@ -143,7 +143,6 @@ class _Reader:
         return named
 
     def _read_entry(self, name: str) -> Any:
-        """The value of a metadata entry."""
         kind = self._read_number("I", _quote(name))
         if kind == STRING:
             return self._read_string(HEADER_BYTES, _quote(name))
@@ -163,7 +162,6 @@ class _Reader:
         return list(struct.unpack(code, self._take(struct.calcsize(code), _quote(name))))
 
     def _read_tensor(self, name: str) -> Tensor:
-        """A tensor after its name."""
         axes = self._read_number("I", _quote(name))
         if not 1 <= axes <= AXES:
             raise HeaderError(f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read")
@@ -195,11 +193,9 @@ class _Reader:
         return count
 
     def _read_number(self, code: str, what: str) -> Any:
-        """A number of fixed size."""
         return struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))[0]
 
     def _read_string(self, most: int, what: str) -> str:
-        """A text after its length."""
         length = self._read_number("Q", what)
         if length > most:
             raise HeaderError(f"has {what} of {length:,} bytes; at most {most:,} are read")
@@ -235,7 +231,6 @@ def _check_places(tensors: Mapping[str, Tensor], start: int, alignment: int, siz
 
 
 def _find_code(kind: int, name: str) -> str:
-    """The code of ``struct`` of a type of metadata values."""
     if kind not in SCALARS:
         raise HeaderError(f"has a metadata entry of type {kind}, {_quote(name)}, which GGUF does not have")
     return SCALARS[kind]
@@ -253,5 +248,4 @@ def _find_tensor_type(number: int, name: str) -> tuple[str, int, int]:
 
 
 def _quote(name: str) -> str:
-    """The beginning of a name in quotation marks."""
     return f"'{name}'" if len(name) <= 60 else f"'{name[:57]}…'"

@@ -198,7 +198,6 @@ class GgufModel:
             yield from ((field, least, number) for number in numbers if type(number) is int)
 
     def _check_types(self) -> None:
-        """Refuse tensors of a type that is not dequantised."""
         for name, tensor in self.header.tensors.items():
             if not can_dequantise(tensor.type):
                 read = ", ".join(list_types())
@@ -217,11 +216,9 @@ class GgufModel:
             self._refuse(str(error))
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raise the error ``what`` about the model."""
         raise UserError(f"The model '{self.name}' {what}")
 
     def _hash(self) -> str:
-        """SHA-256 of the file."""
         try:
             return hash_file(self.path)
         except OSError as error:

@@ -96,7 +96,6 @@ def _set_bos(tokenizer: PreTrainedTokenizerBase, model: GgufModel, *, default: b
 
 
 def _refuse(model: GgufModel, what: str, known: str) -> NoReturn:
-    """Raise the error for a tokenizer that is not read."""
     raise UserError(
         f"The model '{model.name}' has {what} (needed: {known}); measure its safetensors, or convert it again"
     )

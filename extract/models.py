@@ -237,7 +237,6 @@ def load(description: Description) -> PreTrainedModel:
 
 
 def _load_trained(description: Description) -> PreTrainedModel:
-    """The model with the checkpoint's weights."""
     source = description.source
     files = source.files or _download(source)
     _check_size(description, files)
@@ -268,7 +267,6 @@ def _load_trained(description: Description) -> PreTrainedModel:
 
 
 def _make_loading_error(source: Source, error: BaseException, what: str = "The weights") -> UserError:
-    """The error for weights that cannot be loaded into memory."""
     remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if is_out_of_memory(error) else ""
     return UserError(f"{what} of the model '{source.name}' cannot be loaded: {summarise_error(error)}{remedy}")
 
@@ -508,7 +506,6 @@ def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
 
 
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
-    """The model's tokenizer."""
     try:
         if source.gguf:
             tokenizer = load_tokenizer(source.gguf)

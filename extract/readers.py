@@ -81,7 +81,6 @@ def describe_missing_column(column: str, names: list[str], name: str, where: str
 
 
 def _read_file(file: TextFile, column: str) -> Iterator[str]:
-    """The documents of one file."""
     kind = Path(file.path.stem).suffix if file.path.suffix in COMPRESSIONS else file.path.suffix
     if kind == ".parquet":
         read = _read_parquet(file, column)
@@ -95,7 +94,6 @@ def _read_file(file: TextFile, column: str) -> Iterator[str]:
 
 
 def _open_text(file: TextFile) -> io.TextIOWrapper:
-    """Open a text file, decompressed according to its suffix."""
     return io.TextIOWrapper(pa.input_stream(str(file.path), compression="detect"), encoding="utf-8-sig")
 
 
@@ -107,7 +105,6 @@ def _read_blocks(file: TextFile) -> Iterator[str]:
 
 
 def _read_jsonl(file: TextFile, column: str) -> Iterator[str]:
-    """The field ``column`` of each line of a JSON Lines file."""
     with _open_text(file) as text:
         for number, line in enumerate(_read_lines(file, text), start=1):
             if line.strip():
@@ -128,7 +125,6 @@ def _read_lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _parse_json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
-    """One line as a JSON object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -144,13 +144,11 @@ class ResumableModel:
             return self._compute_logits(passed.ids.expand(rows, -1))
 
     def _compute_logits(self, ids: Tensor) -> Tensor:
-        """Logits (B, K, V) of a forward pass."""
         with torch.inference_mode():
             logits: Tensor = self.model(input_ids=ids.to(self.model.device, torch.long), use_cache=False).logits
         return logits
 
     def _trace_pass(self, attention: Attention, ids: Tensor) -> tuple[_Trace, Tensor]:
-        """Trace a plain pass; return the trace and the logits."""
         trace = _Trace()
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
@@ -229,7 +227,6 @@ def _replace_forwards(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[
 
 
 def _select_hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The hidden states among the arguments of a layer."""
     return args[0] if args else kwargs.get("hidden_states")
 
 

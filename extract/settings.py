@@ -128,7 +128,6 @@ class ModelSettings(Settings):
     @field_validator("gguf")
     @classmethod
     def _check_gguf(cls, name: str | None, known: ValidationInfo) -> str | None:
-        """Refuse anything but the relative path of a GGUF file in a directory or repository."""
         if name is None:
             return None
         identity = str(known.data.get("id", ""))
@@ -143,7 +142,6 @@ class ModelSettings(Settings):
     @field_validator("weights")
     @classmethod
     def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
-        """Refuse random weights of a synthetic study, which has none."""
         if weights == "random" and known.data.get("id") == SYNTHETIC:
             refuse("a synthetic study has no model and no weights; leave it out")
         return weights
@@ -151,7 +149,6 @@ class ModelSettings(Settings):
     @field_validator("weights_seed")
     @classmethod
     def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
-        """Refuse a seed unless the weights are random."""
         if seed is not None and known.data.get("weights", "random") != "random":
             refuse("input is only allowed with `weights: random`")
         return seed
@@ -159,7 +156,6 @@ class ModelSettings(Settings):
     @field_validator("quantised")
     @classmethod
     def _check_quantised(cls, kind: str | None, known: ValidationInfo) -> str | None:
-        """Refuse to round weights that are drawn."""
         if kind is not None and (known.data.get("weights") == "random" or known.data.get("id") == SYNTHETIC):
             refuse("input is only allowed with trained weights; leave it out")
         return kind
@@ -167,7 +163,6 @@ class ModelSettings(Settings):
     @field_validator("revision")
     @classmethod
     def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
-        """Refuse a revision of a model that is neither on the hub nor ``training``."""
         name = known.data.get("id")
         if name == TRAINING:
             return revision
@@ -199,7 +194,6 @@ class CorpusSettings(Settings):
 
 
 def _expand_id(value: Any) -> Any:
-    """Expand a plain string to the settings with that id."""
     return {"id": value} if isinstance(value, str) else value
 
 
@@ -351,7 +345,6 @@ class ExtractionSettings(Settings):
     @field_validator("bos")
     @classmethod
     def _check_bos(cls, bos: str, known: ValidationInfo) -> str:
-        """Refuse a synthetic study, which reads no text."""
         if bos != "auto" and _is_synthetic(known):
             refuse("a synthetic study reads no text; leave it out")
         return bos
@@ -359,7 +352,6 @@ class ExtractionSettings(Settings):
     @field_validator("dtype", "device")
     @classmethod
     def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
-        """Refuse other types and devices for a synthetic study, which is drawn in float32 on the CPU."""
         if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
             refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
         return given
@@ -367,7 +359,6 @@ class ExtractionSettings(Settings):
     @field_validator("device_map")
     @classmethod
     def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
-        """Refuse a device map for a synthetic study and for a single device."""
         if given is not None and _is_synthetic(known):
             refuse("a synthetic study is drawn on the CPU; leave it out")
         if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
@@ -377,7 +368,6 @@ class ExtractionSettings(Settings):
     @field_validator("batch_size", mode="before")
     @classmethod
     def _check_batch_size(cls, given: Any) -> Any:
-        """Refuse anything but ``auto`` and a whole number of at least 1."""
         if given != "auto" and (type(given) is not int or given < 1):
             refuse("input should be auto or a whole number from 1")
         return given
@@ -385,7 +375,6 @@ class ExtractionSettings(Settings):
     @field_validator("sink_measure", "every_query")
     @classmethod
     def _check_measures_of_all(cls, measured: bool, known: ValidationInfo) -> bool:
-        """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if measured and _is_synthetic(known):
             refuse("a synthetic study has only the weights of the chosen queries; leave it out")
         return measured
@@ -393,7 +382,6 @@ class ExtractionSettings(Settings):
     @field_validator("probe")
     @classmethod
     def _check_probe(cls, probe: str | None, known: ValidationInfo) -> str | None:
-        """Refuse a synthetic study, which has no model."""
         if probe is not None and _is_synthetic(known):
             refuse("a synthetic study has no model that could read it; leave it out")
         return probe
@@ -477,7 +465,6 @@ def _names_file(identity: str) -> bool:
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:
-    """Whether the fields validated so far belong to a synthetic study."""
     model = known.data.get("model")
     return model is not None and model.id == SYNTHETIC
 

@@ -195,7 +195,6 @@ def iterate_blocks(call: Call) -> Iterator[Block]:
 
 
 def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:
-    """Logits (K, V) of a pass over token ids (K,)."""
     with intervene(model, attention, edit), torch.inference_mode():
         logits: Tensor = model(input_ids=ids[None].to(model.device, torch.long), use_cache=False).logits
     return logits[0]

@@ -118,7 +118,6 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
 
 
 def _check_provenance(store: SequenceStore) -> None:
-    """Raise a ``UserError`` if a store does not record what it was made from."""
     if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
         raise UserError(
             f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"

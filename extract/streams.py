@@ -284,13 +284,11 @@ def _make_retrying(corpus: CorpusSettings) -> Retrying:
 
 
 def _describe_failure(state: RetryCallState) -> str:
-    """Why the last attempt failed: the error that ``datasets`` wraps says more than the wrapper."""
     error = state.outcome.exception() if state.outcome else None
     return summarise_error(error.__cause__ or error) if error else ""
 
 
 def _explain_error(corpus: CorpusSettings, error: Exception) -> str:
-    """The error message for a dataset that cannot be read: what is wrong and what to do."""
     from datasets.exceptions import DatasetNotFoundError
 
     if isinstance(error, RevisionNotFoundError):

@@ -134,7 +134,6 @@ def _make_rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:
 
 
 def _require_synthetic(settings: ExtractionSettings) -> SyntheticSettings:
-    """The settings of a synthetic study's tensors."""
     if settings.synthetic is None:
         raise ValueError(f"the model '{settings.model.id}' is not '{SYNTHETIC}'")
     return settings.synthetic

@@ -165,7 +165,6 @@ def _find_type_error(field: str, value: object) -> str | None:
 
 
 def _find_hub_code(field: str, value: object) -> str | None:
-    """What is wrong with a field that asks for code from the hub; None if it does not."""
     if field in KERNELS and "/" in str(value):
         return f"asks for code from the hub, which is never run: {_format_value(value)}"
     return None

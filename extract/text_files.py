@@ -80,7 +80,6 @@ def hash_files(corpus: CorpusSettings) -> str:
 
 
 def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
-    """The file at the path, if it is of a known kind."""
     if not path.name.endswith(SUFFIXES) or not path.is_file():
         raise UserError(f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these")
     return TextFile(path, corpus.id, path.name)
@@ -135,6 +134,5 @@ def translate_errors(name: str, errors: tuple[type[Exception], ...] = (OSError,)
 
 
 def _hash(file: TextFile) -> str:
-    """SHA-256 of a file as stored on disk."""
     with translate_errors(file.name):
         return hash_file(file.path)

@@ -56,7 +56,6 @@ def check_start(name: str, tokenizer: PreTrainedTokenizerBase, where: dict[str, 
 
 
 def _find_file(where: dict[str, Any], name: str) -> str | None:
-    """The path of a file of a checkpoint; None if it has none."""
     path: str | None = cached_file(
         where["pretrained_model_name_or_path"],
         name,

@@ -193,7 +193,6 @@ def use_eager(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _count_block_rows(layers: Sequence[LayerSize], input_ids: Tensor) -> int:
-    """Number of queries whose weights in all layers take ``BLOCK_BYTES``, at least one."""
     one = sum(size.heads for size in layers) * input_ids.numel() * torch.float32.itemsize
     return max(1, BLOCK_BYTES // one)
 
@@ -284,7 +283,6 @@ def _check_window(model: PreTrainedModel, layer: int, first: int, weights: Tenso
 
 @contextmanager
 def _translate_errors(model: PreTrainedModel, lacking: str) -> Iterator[None]:
-    """Raise an error of the model as a refusal for what it is ``lacking``, unless memory ran out."""
     try:
         yield
     except MODEL_ERRORS as error:
@@ -294,7 +292,6 @@ def _translate_errors(model: PreTrainedModel, lacking: str) -> Iterator[None]:
 
 
 def _refuse(model: PreTrainedModel, lacking: str, error: Exception | None) -> NoReturn:
-    """Refuse a model whose attention cannot be read."""
     raise UserError(
         f"{type(model).__name__} has no softmax attention that can be read: it does not call transformers' "
         f"AttentionInterface and {lacking}; choose another model"

@@ -26,7 +26,6 @@ def describe_device(device: torch.device) -> str:
 
 
 def _find_own_version() -> str:
-    """The installed version of this program."""
     try:
         return version("attention-geometry")
     except PackageNotFoundError:

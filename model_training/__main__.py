@@ -304,7 +304,6 @@ class Training:
             self._continue()
 
     def _continue(self) -> None:
-        """Load the state that an earlier process saved."""
         saved = torch.load(self.file, weights_only=True)
         if saved["recipe"] != json.dumps(asdict(self.recipe)):
             raise SystemExit(f"{self.file} was saved with another recipe: {saved['recipe']}; use another --state")
