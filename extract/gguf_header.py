@@ -29,18 +29,6 @@ TENSORS = 2**16
 ELEMENTS = 2**21
 """Most elements of all arrays together: 2¹⁸ tokens, with their types, scores and merges, have some 2²⁰."""
 
-NAME_BYTES = 2**10
-"""Largest size in bytes of the name of an entry or a tensor."""
-
-TOKEN_BYTES = 2**12
-"""Largest size in bytes of a string in an array: a token or a merge."""
-
-AXES = 4
-"""Most axes of a tensor."""
-
-ALIGNMENT = 2**16
-"""Largest alignment in bytes."""
-
 VERSIONS = (2, 3)
 """Versions of the format that are read; in version 1, counts had 32 bits."""
 
@@ -134,7 +122,7 @@ class _Reader:
         """A number of things, each after its name, by name."""
         named: dict[str, Any] = {}
         for _ in range(count):
-            name = self._read_string(NAME_BYTES, f"the name of a {what}")
+            name = self._read_string(f"the name of a {what}")
             if not name or not name.isprintable():
                 raise HeaderError(f"has a {what} whose name is not printable: {name[:60]!a}")
             if name in named:
@@ -145,7 +133,7 @@ class _Reader:
     def _read_entry(self, name: str) -> Any:
         kind = self._read_number("I", _quote(name))
         if kind == STRING:
-            return self._read_string(HEADER_BYTES, _quote(name))
+            return self._read_string(_quote(name))
         if kind != ARRAY:
             return self._read_number(_find_code(kind, name), _quote(name))
         kind, count = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
@@ -155,7 +143,7 @@ class _Reader:
                 f"has arrays of more than {ELEMENTS:,} elements: with {_quote(name)} they have {self.elements:,}"
             )
         if kind == STRING:
-            return [self._read_string(TOKEN_BYTES, f"an element of {_quote(name)}") for _ in range(count)]
+            return [self._read_string(f"an element of {_quote(name)}") for _ in range(count)]
         if kind == ARRAY:
             raise HeaderError(f"has an array of arrays, {_quote(name)}, which is not read")
         code = f"<{count}{_find_code(kind, name)}"
@@ -163,8 +151,8 @@ class _Reader:
 
     def _read_tensor(self, name: str) -> Tensor:
         axes = self._read_number("I", _quote(name))
-        if not 1 <= axes <= AXES:
-            raise HeaderError(f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read")
+        if not 1 <= axes <= 4:
+            raise HeaderError(f"has a tensor with {axes} axes, {_quote(name)}; 1 to 4 are read")
         shape = struct.unpack(f"<{axes}Q", self._take(8 * axes, _quote(name)))[::-1]
         number, offset = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
         kind, block, size = _find_tensor_type(number, name)
@@ -177,10 +165,8 @@ class _Reader:
     def _find_data(self, metadata: Mapping[str, Any]) -> tuple[int, int]:
         """Where the tensors begin, in bytes, and their alignment."""
         alignment = metadata.get("general.alignment", 32)
-        if type(alignment) is not int or not 1 <= alignment <= ALIGNMENT or alignment & (alignment - 1):
-            raise HeaderError(
-                f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to {ALIGNMENT}"
-            )
+        if type(alignment) is not int or not 1 <= alignment <= 2**16 or alignment & (alignment - 1):
+            raise HeaderError(f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to 65536")
         return -(-self.at // alignment) * alignment, alignment
 
     def _read_count(self, most: int, what: str) -> int:
@@ -195,12 +181,9 @@ class _Reader:
     def _read_number(self, code: str, what: str) -> Any:
         return struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))[0]
 
-    def _read_string(self, most: int, what: str) -> str:
-        length = self._read_number("Q", what)
-        if length > most:
-            raise HeaderError(f"has {what} of {length:,} bytes; at most {most:,} are read")
+    def _read_string(self, what: str) -> str:
         try:
-            return self._take(length, what).decode()
+            return self._take(self._read_number("Q", what), what).decode()
         except UnicodeDecodeError as error:
             raise HeaderError(f"has {what} that is not UTF-8") from error
 

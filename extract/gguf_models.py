@@ -6,7 +6,6 @@ neither torch nor transformers.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,19 +40,8 @@ SMALL_PART = 0.001
 COUNTED = 10**5
 """Size that the configuration may always hold, however small the tensors are."""
 
-POSITIONS = 2**31
-"""Most positions of a model, and of a window."""
-
-NEEDED = (
-    "attention.head_count",
-    "attention.head_count_kv",
-    "block_count",
-    "context_length",
-    "embedding_length",
-    "feed_forward_length",
-    "vocab_size",
-)
-"""Sizes that are at least 1, unless they are given layer by layer."""
+UNBOUNDED = ("context_length", "attention.sliding_window")
+"""Entries that no tensor limits."""
 
 RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that change the frequencies of the rotary embedding, which transformers' reader ignores."""
@@ -174,28 +162,20 @@ class GgufModel:
                 self._refuse(f"has {TOKENIZER}{field} {str(index)[:20]!a}, but {len(tokens):,} tokens")
 
     def _check_sizes(self) -> None:
-        """Refuse sizes of the configuration that are negative or that the tensors cannot have."""
-        tensors = self.header.tensors
-        most = max(COUNTED, *(length for tensor in tensors.values() for length in tensor.shape))
-        limits = {"block_count": len(tensors), "context_length": POSITIONS, "attention.sliding_window": POSITIONS}
-        for field, least, number in self._iterate_sizes():
-            limit = limits.get(field, most)
-            if not least <= number <= limit:
-                self._refuse(f"has {self.architecture}.{field} {number}, but {least} to {limit:,} fits its tensors")
+        """Refuse sizes of the configuration that are negative or that the tensors cannot have.
 
-    def _iterate_sizes(self) -> Iterator[tuple[str, int, int]]:
-        """Sizes in the configuration: the name of an entry after the architecture, the least value, and the value.
-
-        Entries of rotary positions other than the number of their dimensions are not sizes.
+        Positions, windows, and entries of rotary positions other than the number of their dimensions are no sizes.
         """
-        prefix = f"{self.architecture}."
+        tensors, prefix = self.header.tensors, f"{self.architecture}."
+        longest = max(COUNTED, *(length for tensor in tensors.values() for length in tensor.shape))
         for name, value in self.header.metadata.items():
             field = name.removeprefix(prefix)
-            if field == name or (field.startswith("rope.") and field != "rope.dimension_count"):
+            if field == name or field in UNBOUNDED or (field.startswith("rope.") and field != "rope.dimension_count"):
                 continue
-            least = int(field in NEEDED and not isinstance(value, list))
-            numbers = value if isinstance(value, list) else [value]
-            yield from ((field, least, number) for number in numbers if type(number) is int)
+            limit = len(tensors) if field == "block_count" else longest
+            for number in value if isinstance(value, list) else [value]:
+                if type(number) is int and not 0 <= number <= limit:
+                    self._refuse(f"has {name} {number}, but at most {limit:,} fits its tensors")
 
     def _check_types(self) -> None:
         for name, tensor in self.header.tensors.items():

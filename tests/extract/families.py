@@ -646,9 +646,9 @@ query do not count as its keys. If heads have learned sinks, the weight of the s
 keys. Value states are stored once per KV head, as the model passes them to its attention.
 
 A model in a GGUF file is dequantised to the study's type when it is loaded, and then read like any other. Its logits
-were compared with those of the same weights in safetensors for every architecture that is read
-(`tests/extract/test_gguf_conversion.py`), and for the types F32, F16, Q8_0, Q4_1 and Q4_K
-(`tests/extract/test_gguf.py`); what is checked and refused of such files is listed in [inputs.md](inputs.md).
+were compared with those of the same weights in safetensors for every architecture that is read, and for the types F32,
+F16, Q8_0, Q4_1 and Q4_K (`tests/extract/test_gguf.py`); what is checked and refused of such files is listed in
+[inputs.md](inputs.md).
 
 To check your own model, run a study of one short sequence: every model is compared with its own eager attention, layer
 by layer, before it is read, and is refused in one line if they differ, or if a layer that should attend cannot be

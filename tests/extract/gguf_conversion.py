@@ -1,7 +1,7 @@
-"""Every architecture that is read from GGUF: a small model of each, as llama.cpp's converter stores it.
+"""Every architecture that is read from GGUF, and every entry and tensor that GGUF knows in it.
 
-``python -m tests.extract.gguf_conversion`` tries every entry and every tensor that GGUF knows in every architecture,
-and prints how the files ended: read as the same model in safetensors would be, or refused.
+``python -m tests.extract.gguf_conversion`` tries them all, and prints how the files ended: read as the same model in
+safetensors would be, or refused.
 """
 
 import sys
@@ -15,228 +15,35 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
-from gguf import GGUFValueType, GGUFWriter, get_tensor_name_map
-from gguf.constants import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES, Keys
+from gguf.constants import MODEL_TENSORS, TENSOR_NAMES, Keys
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from extract.hub import silence_libraries
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
-from tests.extract.gguf_files import list_matrices, permute_rows, write_tokenizer
-from tests.extract.tiny import VOCABULARY, tiny_tokenizer
-
-Entries = dict[str, Any]
-Tensors = dict[str, NDArray[np.float32]]
-Sizes = Mapping[str, Any]
+from tests.extract.gguf_files import (
+    BIASED,
+    WRITTEN,
+    Entries,
+    Sizes,
+    Tensors,
+    find_architecture,
+    list_entries,
+    list_tensors,
+    make_model,
+    write,
+)
+from tests.extract.tiny import VOCABULARY
 
 TOKENS = torch.arange(2 * 48).reshape(2, 48) * 7 % VOCABULARY
-THETA = 5000.0
 HARMLESS = {
     "context_length": "the limit alone",
     "rope.scaling.finetuned": "no scaling",
     "rope.scaling.original_context_length": "no scaling",
 }
 """Entries that change nothing that is computed, and why; as the width of an MLP that no layer has, beside experts."""
-
-_SIZES: Sizes = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.15,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-    "tie_word_embeddings": False,
-}
-_ROTATION = {"rope_type": "default", "rope_theta": THETA}
-_ROTARY: Sizes = {**_SIZES, "num_key_value_heads": 2, "rope_parameters": _ROTATION}
-_PARTIAL: Sizes = {**_ROTARY, "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5}}
-_EXPERTS: Sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "decoder_sparse_step": 1}
-_GEMMA: Sizes = {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True}
-_LINEAR: Sizes = {f"linear_{name}": size for name, size in [("num_key_heads", 2), ("num_value_heads", 2)]} | {
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-    "layer_types": ["linear_attention", "full_attention"],
-    "full_attention_interval": 2,
-    "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}
-    | {"mrope_interleaved": True},
-}
-
-
-@dataclass(frozen=True)
-class Written:
-    """An architecture with the fields of a small model of it."""
-
-    config: str
-    sizes: Sizes
-    epsilon: str = "rms_norm_eps"
-    biases: Sizes | None = None
-    """Fields with which all of its optional biases are stored."""
-
-
-WRITTEN: Mapping[str, Written] = {
-    "bloom": Written(
-        "BloomConfig",
-        {"vocab_size": VOCABULARY, "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
-        | {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1},
-        "layer_norm_epsilon",
-    ),
-    "falcon": Written(
-        "FalconConfig",
-        {
-            **_SIZES,
-            "rope_parameters": _ROTATION,
-            "ffn_hidden_size": 96,
-            "multi_query": True,
-            "tie_word_embeddings": True,
-        },
-        "layer_norm_epsilon",
-    ),
-    "gemma2": Written(
-        "Gemma2Config", {**_ROTARY, **_GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}
-    ),
-    "gemma3": Written(
-        "Gemma3TextConfig",
-        {**_ROTARY, **_GEMMA, "num_hidden_layers": 6, "final_logit_softcapping": 3.0}
-        | {"rope_parameters": {"full_attention": _ROTATION, "sliding_attention": {**_ROTATION, "rope_theta": 1e4}}},
-    ),
-    "gpt2": Written("GPT2Config", {**_SIZES, "n_inner": 96}, "layer_norm_epsilon"),
-    "lfm2": Written(
-        "Lfm2Config",
-        {**_ROTARY, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
-        "norm_eps",
-    ),
-    "llama": Written("LlamaConfig", _ROTARY, biases={"attention_bias": True, "mlp_bias": True}),
-    "nemotron": Written("NemotronConfig", _PARTIAL, "norm_eps", {"attention_bias": True, "mlp_bias": True}),
-    "phi3": Written("Phi3Config", {**_PARTIAL, "sliding_window": 16}),
-    "qwen2": Written("Qwen2Config", {**_ROTARY, "head_dim": 32}),
-    "qwen2moe": Written("Qwen2MoeConfig", {**_ROTARY, **_EXPERTS, "shared_expert_intermediate_size": 80}),
-    "qwen3": Written("Qwen3Config", {**_ROTARY, "head_dim": 32}, biases={"attention_bias": True}),
-    "qwen35": Written("Qwen3_5TextConfig", {**_ROTARY, **_LINEAR, "head_dim": 16}),
-    "qwen3moe": Written(
-        "Qwen3MoeConfig",
-        {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True},
-        biases={"attention_bias": True},
-    ),
-    "stablelm": Written("StableLmConfig", _PARTIAL, "layer_norm_eps", {"use_qkv_bias": True}),
-    "starcoder2": Written("Starcoder2Config", {**_ROTARY, "sliding_window": 16, "use_bias": True}, "norm_epsilon"),
-}
-
-BIASED = ("bloom", "falcon", "gpt2", "nemotron", "stablelm", "starcoder2")
-"""Architectures with LayerNorm in place of RMS norms."""
-
-
-def make_written(architecture: str, **changed: Any) -> PreTrainedModel:
-    """A small random model of an architecture; biases and weights of norms are not those of new models."""
-    written = WRITTEN[architecture]
-    torch.manual_seed(0)
-    config = getattr(transformers, written.config)(**{**written.sizes, **changed})
-    with silence_libraries():
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:
-            parameter.data += 0.2 * torch.randn_like(parameter)
-    return model
-
-
-def list_entries(architecture: str, config: Any) -> Entries:
-    """The entries that llama.cpp's converter writes for a configuration, without the architecture's name."""
-    get = lambda *names: next((v for v in (getattr(config, n, None) for n in names) if v is not None), None)  # noqa: E731
-    heads, kv_heads = config.num_attention_heads, get("num_key_value_heads")
-    size = get("head_dim") or config.hidden_size // heads
-    norm = "layer_norm_epsilon" if architecture in BIASED else "layer_norm_rms_epsilon"
-    entries: Entries = {
-        "context_length": get("max_position_embeddings") or 64,
-        "embedding_length": config.hidden_size,
-        "block_count": config.num_hidden_layers,
-        "feed_forward_length": get("ffn_hidden_size", "n_inner", "intermediate_size") or 4 * config.hidden_size,
-        "attention.head_count": heads,
-        "attention.head_count_kv": 1 if architecture == "falcon" else kv_heads,
-        f"attention.{norm}": getattr(config, WRITTEN[architecture].epsilon),
-        "attention.key_length": size if get("head_dim") else None,
-        "attention.value_length": size if get("head_dim") else None,
-        "attention.sliding_window": get("sliding_window"),
-        "attn_logit_softcapping": get("attn_logit_softcapping"),
-        "final_logit_softcapping": get("final_logit_softcapping"),
-        "expert_count": get("num_experts"),
-        "expert_used_count": get("num_experts_per_tok"),
-        "expert_feed_forward_length": get("moe_intermediate_size"),
-        "expert_shared_feed_forward_length": get("shared_expert_intermediate_size"),
-        "vocab_size": config.vocab_size,
-    }
-    if scalar := get("query_pre_attn_scalar"):
-        entries["attention.scale"] = scalar**-0.5
-    if rotation := get("rope_parameters"):
-        whole = rotation.get("full_attention", rotation)
-        entries["rope.freq_base"] = float(whole["rope_theta"])
-        entries["rope.dimension_count"] = int(size * whole.get("partial_rotary_factor", 1))
-    if architecture == "lfm2":
-        entries |= {"shortconv.l_cache": config.conv_L_cache}
-        entries["attention.head_count_kv"] = [kv_heads * (kind != "conv") for kind in config.layer_types]
-    if architecture == "qwen35":
-        entries |= {"full_attention_interval": 2, "rope.dimension_sections": [*whole["mrope_section"], 0]}
-        entries |= {"ssm.conv_kernel": config.linear_conv_kernel_dim, "ssm.state_size": config.linear_key_head_dim}
-        entries |= {"ssm.group_count": 2, "ssm.time_step_rank": 2, "ssm.inner_size": 2 * config.linear_value_head_dim}
-    return {name: value for name, value in entries.items() if value is not None}
-
-
-def list_tensors(architecture: str, model: PreTrainedModel) -> Tensors:
-    """The tensors that llama.cpp's converter writes, by their names in GGUF."""
-    arch = next(key for key, name in MODEL_ARCH_NAMES.items() if name == architecture)
-    names, tensors = get_tensor_name_map(arch, model.config.num_hidden_layers), Tensors()
-    for key, weights, _ in list_matrices(model):
-        stem, _, suffix = key.rpartition(".")
-        converted = _convert(architecture, key, weights, model.config)
-        if key.endswith("experts.gate_up_proj"):
-            block = f"blk.{key.split('.')[2]}"
-            gate, up = np.split(converted, 2, axis=1)
-            tensors |= {f"{block}.ffn_gate_exps.weight": gate, f"{block}.ffn_up_exps.weight": up}
-        elif key.endswith(("A_log", "dt_bias")):
-            tensors[f"blk.{key.split('.')[2]}.{'ssm_a' if key.endswith('A_log') else 'ssm_dt.bias'}"] = converted
-        else:
-            name = names.get_name(key) or names.get_name(stem) or names.get_name(stem.partition(".")[2])
-            tensors[f"{name}.{suffix if suffix == 'bias' else 'weight'}"] = converted
-    return {name: np.ascontiguousarray(values) for name, values in tensors.items()}
-
-
-def _convert(architecture: str, key: str, weights: NDArray[np.float32], config: Any) -> NDArray[np.float32]:
-    """A tensor as llama.cpp's converter changes it."""
-    if architecture == "llama" and (".q_proj" in key or ".k_proj" in key):
-        heads = config.num_attention_heads if ".q_proj" in key else config.num_key_value_heads
-        return permute_rows(weights, heads)
-    if architecture == "bloom" and "query_key_value" in key:
-        grouped = weights.reshape(config.n_head, 3, -1, *weights.shape[1:])
-        return grouped.swapaxes(0, 1).reshape(weights.shape)
-    if architecture in {"gemma2", "gemma3", "nemotron"} and key.endswith("norm.weight"):
-        return weights + 1
-    if architecture == "qwen35":
-        if key.endswith("norm.weight") and "linear_attn" not in key:
-            return weights + 1
-        return -np.exp(weights) if key.endswith("A_log") else weights
-    return weights[0] if key.endswith("shared_expert_gate.weight") else weights
-
-
-def write(path: Path, architecture: str, entries: Entries, tensors: Tensors) -> Path:
-    """Write a file; entries without the architecture's name."""
-    writer = GGUFWriter(path, architecture)
-    for name, value in entries.items():
-        kind = GGUFValueType.UINT32 if type(value) is int and value >= 0 else GGUFValueType.get_type(value)
-        writer.add_key_value(f"{architecture}.{name}", value, kind)
-    write_tokenizer(writer, tiny_tokenizer(), add_bos=None)
-    for name, values in tensors.items():
-        writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def read(path: Path) -> Tensor:
@@ -310,11 +117,11 @@ def _invent(name: str) -> Any:
 
 def list_trials(architecture: str) -> Iterator[Trial]:
     """The plain file, one for each entry, for each entry left out, for each further tensor, and for each left out."""
-    model = make_written(architecture)
+    model = make_model(architecture)
     entries, tensors = list_entries(architecture, model.config), list_tensors(architecture, model)
     yield Trial("plain", entries, tensors, model)
     if biases := WRITTEN[architecture].biases:
-        biased = make_written(architecture, **biases)
+        biased = make_model(architecture, **biases)
         yield Trial("all biases", entries, list_tensors(architecture, biased), biased)
     groups = [group for name, group in vars(Keys).items() if not name.startswith("_")]
     known = {
@@ -323,7 +130,7 @@ def list_trials(architecture: str) -> Iterator[Trial]:
     for name in sorted({*known, "rope.scale_linear", "an_entry_of_tomorrow"}):
         value, fields = mean_entry(architecture, name)
         harmless = name in HARMLESS or (name == "feed_forward_length" and "expert_count" in entries)
-        meant = model if harmless else None if fields is None else make_written(architecture, **fields)
+        meant = model if harmless else None if fields is None else make_model(architecture, **fields)
         yield Trial(f"entry {name} = {value}", {**entries, name: value}, tensors, meant)
     for name in entries:
         yield Trial(
@@ -355,7 +162,7 @@ def find_usual(architecture: str, name: str) -> PreTrainedModel | None:
         fields |= {"final_logit_softcapping": {"final_logit_softcapping": None}}
     if architecture == "bloom":
         fields |= {"context_length": {}, "feed_forward_length": {}}
-    return make_written(architecture, **fields[name]) if name in fields else None
+    return make_model(architecture, **fields[name]) if name in fields else None
 
 
 def untie(model: PreTrainedModel, head: NDArray[np.float32]) -> PreTrainedModel:
@@ -369,9 +176,8 @@ def list_tensor_trials(
     architecture: str, model: PreTrainedModel, entries: Entries, tensors: Tensors
 ) -> Iterator[Trial]:
     """Files with one tensor more, of those that GGUF knows, or one less."""
-    arch = next(key for key, name in MODEL_ARCH_NAMES.items() if name == architecture)
     rng = np.random.default_rng(0)
-    stems = {TENSOR_NAMES[tensor].format(bid=0) for tensor in MODEL_TENSORS[arch]}
+    stems = {TENSOR_NAMES[tensor].format(bid=0) for tensor in MODEL_TENSORS[find_architecture(architecture)]}
     stems |= {
         "output",
         "blk.0.attn_sinks",

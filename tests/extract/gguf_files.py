@@ -1,55 +1,224 @@
-"""Small GGUF files for tests: of random models in any type of tensor, and of raw bytes that break the format."""
+"""Small GGUF files for tests: of random models in any type of tensor, as llama.cpp's converter writes them, and of raw
+bytes that break the format.
+"""
 
 import json
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from gguf import MODEL_ARCH, GGUFValueType, GGUFWriter, get_tensor_name_map, quantize
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+import transformers
+from gguf import GGUFValueType, GGUFWriter, get_tensor_name_map, quantize
+from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGMLQuantizationType
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, Lfm2Config, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
 from extract.checks import check_inputs
+from extract.hub import silence_libraries
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError, escape_unprintable
-from tests.extract.tiny import tiny_config, tiny_model, tiny_tokenizer
+from tests.extract.tiny import VOCABULARY, tiny_tokenizer
 
-ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "gpt2": MODEL_ARCH.GPT2, "qwen2": MODEL_ARCH.QWEN2, "lfm2": MODEL_ARCH.LFM2}
+Entries = dict[str, Any]
+Tensors = dict[str, NDArray[Any]]
+Sizes = Mapping[str, Any]
 
-SIZES = {
-    "llama": {"hidden_size": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
-    "gpt2": {"max_position_embeddings": 1024},  # transformers does not read their number from GGUF
-    "qwen2": {"sliding_window": None, "use_sliding_window": False, "attention_bias": True},
+_SIZES: Sizes = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.15,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+    "tie_word_embeddings": False,
 }
-"""What the configurations must have to be described by a GGUF file."""
+_ROTATION = {"rope_type": "default", "rope_theta": 5000.0}
+_ROTARY: Sizes = {**_SIZES, "num_key_value_heads": 2, "rope_parameters": _ROTATION}
+_PARTIAL: Sizes = {**_ROTARY, "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5}}
+_EXPERTS: Sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "decoder_sparse_step": 1}
+_GEMMA: Sizes = {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True}
+_LINEAR: Sizes = {f"linear_{name}": size for name, size in [("num_key_heads", 2), ("num_value_heads", 2)]} | {
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+    "full_attention_interval": 2,
+    "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}
+    | {"mrope_interleaved": True},
+}
 
 
-def make_model(architecture: str, seed: int = 0, **overrides: object) -> PreTrainedModel:
-    """A small model that a GGUF file can describe; biases are not 0."""
-    if architecture == "lfm2":
-        torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(make_mixed_config(**overrides)).eval()
-    model = tiny_model(architecture, seed, **(SIZES[architecture] | overrides))
+@dataclass(frozen=True)
+class Written:
+    """An architecture with the fields of a small model of it."""
+
+    config: str
+    sizes: Sizes
+    epsilon: str = "rms_norm_eps"
+    biases: Sizes | None = None
+    """Fields with which all of its optional biases are stored."""
+
+
+WRITTEN: Mapping[str, Written] = {
+    "bloom": Written(
+        "BloomConfig",
+        {"vocab_size": VOCABULARY, "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
+        | {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1},
+        "layer_norm_epsilon",
+    ),
+    "falcon": Written(
+        "FalconConfig",
+        {
+            **_SIZES,
+            "rope_parameters": _ROTATION,
+            "ffn_hidden_size": 96,
+            "multi_query": True,
+            "tie_word_embeddings": True,
+        },
+        "layer_norm_epsilon",
+    ),
+    "gemma2": Written(
+        "Gemma2Config", {**_ROTARY, **_GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}
+    ),
+    "gemma3": Written(
+        "Gemma3TextConfig",
+        {**_ROTARY, **_GEMMA, "num_hidden_layers": 6, "final_logit_softcapping": 3.0}
+        | {"rope_parameters": {"full_attention": _ROTATION, "sliding_attention": {**_ROTATION, "rope_theta": 1e4}}},
+    ),
+    "gpt2": Written("GPT2Config", {**_SIZES, "n_inner": 96}, "layer_norm_epsilon"),
+    "lfm2": Written(
+        "Lfm2Config",
+        {**_ROTARY, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+        "norm_eps",
+    ),
+    "llama": Written("LlamaConfig", _ROTARY, biases={"attention_bias": True, "mlp_bias": True}),
+    "nemotron": Written("NemotronConfig", _PARTIAL, "norm_eps", {"attention_bias": True, "mlp_bias": True}),
+    "phi3": Written("Phi3Config", {**_PARTIAL, "sliding_window": 16}),
+    "qwen2": Written("Qwen2Config", {**_ROTARY, "head_dim": 32}),
+    "qwen2moe": Written("Qwen2MoeConfig", {**_ROTARY, **_EXPERTS, "shared_expert_intermediate_size": 80}),
+    "qwen3": Written("Qwen3Config", {**_ROTARY, "head_dim": 32}, biases={"attention_bias": True}),
+    "qwen35": Written("Qwen3_5TextConfig", {**_ROTARY, **_LINEAR, "head_dim": 16}),
+    "qwen3moe": Written(
+        "Qwen3MoeConfig",
+        {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True},
+        biases={"attention_bias": True},
+    ),
+    "stablelm": Written("StableLmConfig", _PARTIAL, "layer_norm_eps", {"use_qkv_bias": True}),
+    "starcoder2": Written("Starcoder2Config", {**_ROTARY, "sliding_window": 16, "use_bias": True}, "norm_epsilon"),
+}
+
+BIASED = ("bloom", "falcon", "gpt2", "nemotron", "stablelm", "starcoder2")
+"""Architectures with LayerNorm in place of RMS norms."""
+
+
+def make_model(architecture: str, seed: int = 0, **changed: Any) -> PreTrainedModel:
+    """A small random model that a GGUF file can describe; biases and weights of norms are not those of new models."""
+    written = WRITTEN[architecture]
+    torch.manual_seed(seed)
+    config = getattr(transformers, written.config)(**{**written.sizes, **changed})
+    with silence_libraries():
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.data.normal_(0, 0.1)
+        if name.endswith("bias") or "norm" in name:
+            parameter.data += 0.2 * torch.randn_like(parameter)
     return model
 
 
-def make_mixed_config(**overrides: object) -> Lfm2Config:
-    """The configuration of a small LFM2: a convolution, and two layers of attention."""
-    shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-    sizes = {name: getattr(tiny_config("llama"), name) for name in (*shared, "max_position_embeddings")}
-    kinds = ["conv", "full_attention", "full_attention"]
-    own = {"num_hidden_layers": 3, "layer_types": kinds, "block_auto_adjust_ff_dim": False, "initializer_range": 0.15}
-    return Lfm2Config(**(sizes | own | {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}} | overrides))
+def list_entries(architecture: str, config: Any) -> Entries:
+    """The entries that llama.cpp's converter writes for a configuration, without the architecture's name."""
+    get = lambda *names: next((v for v in (getattr(config, n, None) for n in names) if v is not None), None)  # noqa: E731
+    heads, kv_heads = config.num_attention_heads, get("num_key_value_heads")
+    size = get("head_dim") or config.hidden_size // heads
+    norm = "layer_norm_epsilon" if architecture in BIASED else "layer_norm_rms_epsilon"
+    entries: Entries = {
+        "context_length": get("max_position_embeddings") or 64,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": get("ffn_hidden_size", "n_inner", "intermediate_size") or 4 * config.hidden_size,
+        "attention.head_count": heads,
+        "attention.head_count_kv": 1 if architecture == "falcon" else kv_heads,
+        f"attention.{norm}": getattr(config, WRITTEN[architecture].epsilon),
+        "attention.key_length": size if get("head_dim") else None,
+        "attention.value_length": size if get("head_dim") else None,
+        "attention.sliding_window": get("sliding_window"),
+        "attn_logit_softcapping": get("attn_logit_softcapping"),
+        "final_logit_softcapping": get("final_logit_softcapping"),
+        "expert_count": get("num_experts"),
+        "expert_used_count": get("num_experts_per_tok"),
+        "expert_feed_forward_length": get("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": get("shared_expert_intermediate_size"),
+        "vocab_size": config.vocab_size,
+    }
+    if scalar := get("query_pre_attn_scalar"):
+        entries["attention.scale"] = scalar**-0.5
+    if rotation := get("rope_parameters"):
+        whole = rotation.get("full_attention", rotation)
+        entries["rope.freq_base"] = float(whole["rope_theta"])
+        entries["rope.dimension_count"] = int(size * whole.get("partial_rotary_factor", 1))
+    if architecture == "lfm2":
+        entries |= {"shortconv.l_cache": config.conv_L_cache}
+        entries["attention.head_count_kv"] = [kv_heads * (kind != "conv") for kind in config.layer_types]
+    if architecture == "qwen35":
+        entries |= {"full_attention_interval": 2, "rope.dimension_sections": [*whole["mrope_section"], 0]}
+        entries |= {"ssm.conv_kernel": config.linear_conv_kernel_dim, "ssm.state_size": config.linear_key_head_dim}
+        entries |= {"ssm.group_count": 2, "ssm.time_step_rank": 2, "ssm.inner_size": 2 * config.linear_value_head_dim}
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def list_tensors(architecture: str, model: PreTrainedModel, kind: str = "F32", *, permuted: bool = True) -> Tensors:
+    """The tensors that llama.cpp's converter writes, by their names in GGUF, with matrices stored as ``kind``.
+
+    ``permuted``: whether the rows of queries and keys of LLaMA are in the order of GGUF, as they must be.
+    """
+    names = get_tensor_name_map(find_architecture(architecture), model.config.num_hidden_layers)
+    tensors = Tensors()
+    for key, weights, _ in list_matrices(model):
+        stem, _, suffix = key.rpartition(".")
+        stored = store(key, weights, kind)
+        converted = _convert(architecture, key, stored, model.config) if permuted else stored
+        if key.endswith("experts.gate_up_proj"):
+            block = f"blk.{key.split('.')[2]}"
+            gate, up = np.split(converted, 2, axis=1)
+            tensors |= {f"{block}.ffn_gate_exps.weight": gate, f"{block}.ffn_up_exps.weight": up}
+        elif key.endswith(("A_log", "dt_bias")):
+            tensors[f"blk.{key.split('.')[2]}.{'ssm_a' if key.endswith('A_log') else 'ssm_dt.bias'}"] = converted
+        else:
+            name = names.get_name(key) or names.get_name(stem) or names.get_name(stem.partition(".")[2])
+            tensors[f"{name}.{suffix if suffix == 'bias' else 'weight'}"] = converted
+    return {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+
+
+def find_architecture(name: str) -> Any:
+    """The number of an architecture in ``gguf``."""
+    return next(key for key, known in MODEL_ARCH_NAMES.items() if known == name)
+
+
+def _convert(architecture: str, key: str, weights: NDArray[Any], config: Any) -> NDArray[Any]:
+    """A tensor as llama.cpp's converter changes it."""
+    if architecture == "llama" and (".q_proj" in key or ".k_proj" in key):
+        heads = config.num_attention_heads if ".q_proj" in key else config.num_key_value_heads
+        return permute_rows(weights, heads)
+    if architecture == "bloom" and "query_key_value" in key:
+        grouped = weights.reshape(config.n_head, 3, -1, *weights.shape[1:])
+        return grouped.swapaxes(0, 1).reshape(weights.shape)
+    if architecture in {"gemma2", "gemma3", "nemotron"} and key.endswith("norm.weight"):
+        return weights + 1
+    if architecture == "qwen35":
+        if key.endswith("norm.weight") and "linear_attn" not in key:
+            return weights + 1
+        return -np.exp(weights) if key.endswith("A_log") else weights
+    return weights[0] if key.endswith("shared_expert_gate.weight") else weights
 
 
 def write_gguf(
@@ -65,26 +234,41 @@ def write_gguf(
 ) -> Path:
     """Write a model and the tokenizer of the tests as llama.cpp does; matrices are stored as ``kind``.
 
-    ``metadata``: further entries, or others in place of the true ones (None: no such entry); ``permuted``: whether the
-    rows of queries and keys of LLaMA are in the order of GGUF, as they must be.
+    ``metadata``: further entries, or others in place of the true ones (None: no such entry); ``permuted``: as
+    ``list_tensors``.
     """
     model = model or make_model(architecture)
+    entries, tensors = (
+        list_entries(architecture, model.config),
+        list_tensors(architecture, model, kind, permuted=permuted),
+    )
+    return write(path, architecture, entries, tensors, kind, metadata or {}, tokenizer, add_bos)
+
+
+def write(
+    path: Path,
+    architecture: str,
+    entries: Entries,
+    tensors: Tensors,
+    kind: str = "F32",
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    tokenizer: PreTrainedTokenizerFast | None = None,
+    add_bos: bool | None = None,
+) -> Path:
+    """Write entries, without the architecture's name, and tensors, of which all but those in float32 are ``kind``."""
     writer = GGUFWriter(path, architecture)
-    _write_config(writer, model)
+    writer.add_name("Tiny <b>model</b>")
+    for name, value in entries.items():
+        number = GGUFValueType.UINT32 if type(value) is int and value >= 0 else GGUFValueType.get_type(value)
+        writer.add_key_value(f"{architecture}.{name}", value, number)
     write_tokenizer(writer, tokenizer or tiny_tokenizer(), add_bos=add_bos)
-    for name, value in (metadata or {}).items():
+    for name, value in metadata.items():
         writer.kv_data[0].pop(name, None)
         if value is not None:
             writer.add_key_value(name, value, GGUFValueType.get_type(value))
-    names = get_tensor_name_map(ARCHITECTURES[architecture], model.config.num_hidden_layers)
-    for key, weights, _ in list_matrices(model):
-        stored = store(key, weights, kind)
-        if architecture == "llama" and permuted and (".q_proj" in key or ".k_proj" in key):
-            heads = model.config.num_attention_heads if ".q_proj" in key else model.config.num_key_value_heads
-            stored = permute_rows(stored, heads)
-        stem, _, suffix = key.rpartition(".")
-        raw = GGMLQuantizationType[choose_kind(key, weights, kind)]
-        writer.add_tensor(f"{names.get_name(stem)}.{suffix}", np.ascontiguousarray(stored), raw_dtype=raw)
+    for name, values in tensors.items():
+        raw = GGMLQuantizationType[kind] if values.dtype != np.float32 else None
+        writer.add_tensor(name, values, raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -144,30 +328,6 @@ def permute_rows(stored: NDArray[Any], heads: int) -> NDArray[Any]:
     """Rows of each head in GGUF's order: the two halves that rotate together alternate."""
     halves = stored.reshape(heads, 2, -1, *stored.shape[1:])
     return halves.swapaxes(1, 2).reshape(stored.shape)
-
-
-def _write_config(writer: GGUFWriter, model: PreTrainedModel) -> None:
-    config = model.config
-    writer.add_name("Tiny <b>model</b>")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_head_count(config.num_attention_heads)
-    if config.model_type == "gpt2":
-        writer.add_feed_forward_length(4 * config.hidden_size)
-        writer.add_layer_norm_eps(config.layer_norm_epsilon)
-        return
-    writer.add_feed_forward_length(config.intermediate_size)
-    if config.model_type == "lfm2":
-        writer.add_head_count_kv([config.num_key_value_heads * (kind != "conv") for kind in config.layer_types])
-        writer.add_shortconv_l_cache(config.conv_L_cache)
-    else:
-        writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.norm_eps if config.model_type == "lfm2" else config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
-    if config.model_type == "llama":
-        writer.add_rope_dimension_count(config.head_dim)
 
 
 def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:
