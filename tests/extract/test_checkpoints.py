@@ -1,6 +1,5 @@
 """Untrusted checkpoints: which files are read and hashed, and the one line for each that may not be."""
 
-import hashlib
 import json
 import os
 import random
@@ -78,11 +77,6 @@ def test_the_configuration_may_name_the_weights(checkpoint: Path) -> None:
     load(describe(settings(checkpoint)))
 
 
-def test_a_directory_that_is_a_link_is_read(checkpoint: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(checkpoint)
-    check_inputs(settings(tmp_path / "link"))
-
-
 def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs(checkpoint: Path, tmp_path: Path) -> None:
     repository = tmp_path / "models--acme--tiny"
     snapshot = repository / "snapshots" / "c0ffee"
@@ -115,7 +109,7 @@ def test_every_vocabulary_that_transformers_knows_is_among_the_files_of_a_tokeni
     assert known - set(opened(checkpoint).tokenizer) == set()
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model", "tokenizer.model.v3", "vocab.json", "vocab.txt"])
+@pytest.mark.parametrize("name", ["tokenizer.model.v3", "vocab.txt"])
 def test_any_vocabulary_makes_a_tokenizer(name: str, checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="has no tokenizer that can be read"):
@@ -140,12 +134,6 @@ def test_a_tokenizer_may_say_where_it_was(checkpoint: Path) -> None:
 # --- hashes ---
 
 
-def test_the_hash_of_a_single_file_is_over_configuration_and_weights(checkpoint: Path) -> None:
-    names = ("config.json", "model.safetensors")
-    lines = [f"{name} {hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}\n" for name in names]
-    assert opened(checkpoint).hash_model() == hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 def test_an_index_in_a_folder_is_hashed(sharded: Path) -> None:
     (sharded / checkpoints.INDEX).rename(sharded / "part" / "own.safetensors.index.json")
     change_config(sharded, transformers_weights="part/own.safetensors.index.json")
@@ -163,13 +151,8 @@ CHANGED = {
     "model.safetensors.index.json": {"other"},
     "generation_config.json": {"other"},
     "tokenizer.json": {"tokenizer"},
-    "tokenizer_config.json": {"tokenizer"},
-    "special_tokens_map.json": {"tokenizer"},
-    "chat_template.jinja": {"tokenizer"},
     "additional_chat_templates/tools.jinja": {"tokenizer"},
-    "merges.txt": {"tokenizer"},
     "README.md": set(),
-    "optimizer.pt": set(),
     "part/notes.json": set(),
 }
 
@@ -275,80 +258,40 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
     "no tokenizer": (tokenizer_removed, "has no tokenizer"),
     "a pipe for config.json": (replaced_by_pipe("config.json"), "'config.json', which is not a regular file"),
-    "a pipe for the weights": (replaced_by_pipe("model.safetensors"), "'model.safetensors', which is not a regular"),
-    "a pipe for a vocabulary": (replaced_by_pipe("tokenizer.json"), "'tokenizer.json', which is not a regular file"),
     "a pipe for anything": (replaced_by_pipe("README.md"), "'README.md', which is not a regular file"),
-    "a device for config.json": (linked("config.json", "/dev/zero"), "'config.json', which is not a regular file"),
-    "a device for the weights": (linked("model.safetensors", "/dev/zero"), "which is not a regular file"),
-    "a device for a vocabulary": (linked("merges.txt", "/dev/zero"), "'merges.txt', which is not a regular file"),
-    "a folder for config.json": (linked("config.json", "."), "'config.json', which is not a regular file"),
     "a loop": (linked("config.json", "config.json"), "'config.json', which cannot be read"),
     "a broken link": (linked("config.json", "no-such"), "only a broken link"),
-    "a broken link for weights": (linked("model.safetensors", "no-such"), "only a broken link"),
     "a link out for config.json": (outside("config.json"), "has a link out of its directory, 'config.json'"),
-    "a link out for the weights": (
-        outside("model.safetensors"),
-        "has a link out of its directory, 'model.safetensors'",
-    ),
-    "a link out for a vocabulary": (outside("tokenizer.json"), "has a link out of its directory, 'tokenizer.json'"),
     "an adapter": (put("adapter_config.json", b"{}"), "has an adapter next to its weights"),
     "a distributed checkpoint": (
         put("shard-00000-model-00001-of-00001.safetensors", b""),
         "is a distributed checkpoint",
     ),
     "an index of pickles": (index_of("evil.bin"), f"names the weights 'evil.bin'; {ONLY}"),
-    "an index of pickles only": (of_index(b'{"weight_map": {"a": "evil.bin"}}'), ONLY),
     "an index that leads out": (index_of("../evil.safetensors"), OUTSIDE),
-    "an index that leads far out": (index_of("part/../../evil.safetensors", there=False), OUTSIDE),
     "an index of the root": (index_of("/tmp/evil.safetensors"), OUTSIDE),
-    "an index of numbers": (index_of(3), f"names the weights '3'; {ONLY}"),
-    "an index of lists": (index_of(["one.safetensors"]), ONLY),
-    "an index of a null character": (index_of("a\0.safetensors", there=False), ONLY),
     "an index of control characters": (index_of("a\x1b[2J.safetensors"), r"'a\\x1b\[2J.safetensors'; only safetensors"),
     "an index of what is not there": (index_of("no-such.safetensors", there=False), "lacks the weights file 'no-such"),
     "an index that is none": (
         of_index(b"[]"),
         "index.json of the model .* is not valid: it does not contain a JSON object",
     ),
-    "an index without a map": (of_index(b"{}"), "without a 'weight_map'"),
     "an index of nothing": (of_index(b'{"weight_map": {}}'), "without a 'weight_map'"),
-    "an index that is broken": (of_index(b"{"), "index.json of the model .* is not valid: Expecting"),
-    "a deep index": (of_index(DEEP), "is not valid: maximum recursion depth"),
     "weights of a pickle": (config(transformers_weights="evil.bin"), ONLY),
-    "weights out of it": (config(transformers_weights="../evil.safetensors"), OUTSIDE),
-    "weights that are a number": (config(transformers_weights=3), ONLY),
     "weights that are not there": (config(transformers_weights="no-such.safetensors"), "has no weights"),
     "config of no object": (put("config.json", b"[]"), "is not valid: it does not contain a JSON object"),
-    "config of no text": (put("config.json", b"\xff\xfe"), "is not valid: 'utf-8' codec"),
     "config too deep": (put("config.json", DEEP), "is not valid: maximum recursion depth"),
-    "config of long numbers": (put("config.json", b'{"a": ' + b"9" * 5000 + b"}"), "is not valid: Exceeds the limit"),
     "config with half a character": (put("config.json", b'{"architectures": ["\\ud800"]}'), "surrogates not allowed"),
     "weights of nothing": (put("model.safetensors", b""), "weights that are not valid safetensors, 'model.safetens"),
-    "weights of a page": (put("model.safetensors", b"<html>not found</html>"), "its header has .* bytes, more than"),
-    "a header beyond the file": (header(b"{}", 10_000), "not valid safetensors"),
     "a header beyond memory": (header(b"{}", 2**62), "its header has 4611686018427387904 bytes, more than"),
     "a header that is broken": (header(b'{"a":'), "not valid safetensors"),
-    "a header that is a list": (header(b"[]"), "not valid safetensors"),
-    "a header too deep": (header(DEEP), "not valid safetensors"),
     "tensors beyond the file": (header(SPARSE), "not valid safetensors"),
     "tensors of wrong bytes": (
         header(b'{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}', data=bytes(8)),
         "not valid safetensors",
     ),
-    "tensors of no length": (
-        header(b'{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', data=bytes(4)),
-        "not valid safetensors",
-    ),
-    "tensors of an unknown type": (
-        header(b'{"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}', data=bytes(4)),
-        "not valid safetensors",
-    ),
     "a text for hidden_size": (config(hidden_size="64"), "hidden_size should be a whole number, found '64'"),
-    "a truth for layers": (config(num_hidden_layers=True), "num_hidden_layers should be a whole number, found True"),
-    "a fraction for heads": (config(num_attention_heads=4.0), "num_attention_heads should be a whole number, found 4"),
-    "a list for vocab_size": (config(vocab_size=[320]), r"vocab_size should be a whole number, found \[320\]"),
     "less than nothing": (config(num_key_value_heads=-2), "num_key_value_heads should be 1 or more, found -2"),
-    "no layers": (config(num_hidden_layers=0), "num_hidden_layers should be 1 or more, found 0"),
     "too many layers": (
         config(num_hidden_layers=10**7),
         r"num_hidden_layers is 10000000, but the weights have 30 tensors",
@@ -357,9 +300,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         config(hidden_size=10**9),
         "hidden_size is 1000000000, but the longest axis of a tensor .* has length 320",
     ),
-    "too many tokens": (config(vocab_size=2**40), "vocab_size is 1099511627776, but the longest axis"),
     "too many experts": (config(num_local_experts=10**7), "num_local_experts is 10000000, more than the weights can"),
-    "too many labels": (config(num_labels=10**9), "num_labels is 1000000000, more than the weights can hold"),
     "heads that do not divide": (config(num_attention_heads=5, head_dim=None), "num_key_value_heads is 2, which does"),
     "heads of no length": (
         put("config.json", b'{"model_type": "gpt2", "n_embd": 64, "n_head": 5}'),
@@ -421,7 +362,7 @@ def test_the_sizes_of_all_architectures_are_known_by_their_names() -> None:
     assert names - encoders <= set(tensors.SIZES)
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2", "qwen3", "gpt_oss"])
+@pytest.mark.parametrize("architecture", ["gpt2", "gpt_oss"])
 def test_sound_sizes_are_accepted(architecture: str, tmp_path: Path) -> None:
     check_inputs(settings(write_checkpoint(tmp_path / "tiny", architecture)))
 
@@ -465,17 +406,10 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
 
 TOKENIZERS: dict[str, bytes] = {
     "nothing": b"",
-    "a list": b"[]",
-    "no model": b"{}",
-    "an unknown model": b'{"model": {"type": "Evil"}}',
-    "a number": b'{"model": 3}',
-    "no vocabulary": b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}',
     "merges of what is not there": b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
-    "ids beyond numbers": b'{"model": {"type": "BPE", "vocab": {"a": 99999999999999999999}, "merges": []}}',
     "a broken pattern": b'{"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", '
     b'"invert": false}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}',
     "too deep": DEEP,
-    "no text": b"\xff\xfe",
 }
 
 

@@ -53,23 +53,6 @@ def test_missing_inputs_of_any_name(name: str) -> None:
     assert refusal(corpus=name).startswith(f"There is no corpus file '{shown}'; give a .txt/.jsonl/.parquet file")
 
 
-def test_names_longer_than_the_system_allows() -> None:
-    name = "x" * 5000
-    assert refusal(model=name).startswith(f"There is no model directory '{name}'")
-    assert refusal(corpus=name).startswith(f"The corpus file '{name}' cannot be read (File name too long)")
-
-
-def test_inputs_that_are_not_what_they_should_be(inputs: Path, tmp_path: Path) -> None:
-    assert "There is no model directory" in refusal(model=str(inputs / "book.txt"))
-    assert "has no config.json" in refusal(model=str(inputs))
-    (tmp_path / "table.csv").write_text("a,b")
-    assert "is not a .txt/.jsonl/.parquet file" in refusal(corpus=str(tmp_path / "table.csv"))
-    assert "has no .txt/.jsonl/.parquet file in it" in refusal(corpus=str(tmp_path))
-    (tmp_path / "none.txt").write_text("")
-    assert "is empty" in refusal(corpus=str(tmp_path / "none.txt"))
-    assert "reads at most 64 tokens, but context_length is 65" in refusal(model=str(inputs / "tiny"), context_length=65)
-
-
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""])
 def test_what_is_no_device(device: str) -> None:
     given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}

@@ -64,11 +64,6 @@ def test_windows_are_equal_long_start_with_bos_and_are_text_of_the_corpus(book: 
     assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (1, 0, None)
 
 
-def test_without_bos_every_token_is_text(book: Path) -> None:
-    chosen = windows(corpus(book), tokenizer=BARE)
-    assert all(BARE.decode(row) in text(3000) for row in chosen.tokens)
-
-
 def test_the_seed_alone_decides(book: Path) -> None:
     first, again, other = (windows(corpus(book), seed=seed).tokens for seed in (1, 1, 2))
     assert (first == again).all()
@@ -91,13 +86,6 @@ def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
     second = windows(corpus(book))
     assert second.sha256 == hashlib.sha256(book.read_bytes()).hexdigest() != first.sha256
     assert not np.array_equal(second.tokens, first.tokens)
-
-
-def test_a_choice_larger_than_the_buffer_reads_on_and_repeats(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora, "SHUFFLED", 8)
-    first, again = (windows(corpus(book), sequences=30, seed=3).tokens for _ in range(2))
-    assert (first == again).all()
-    assert len(np.unique(first, axis=0)) == 30
 
 
 def test_a_large_corpus_is_read_only_as_far_as_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,17 +144,6 @@ def test_a_document_of_any_length_is_tokenised_in_pieces(
     np.testing.assert_array_equal(in_pieces.tokens, whole.tokens)
     assert 200 <= max(lengths) <= 200 + corpora.CONTEXT
     assert (in_pieces.documents_read, in_pieces.documents_skipped) == (whole.documents_read, whole.documents_skipped)
-
-
-def test_short_documents_are_skipped_and_counted_unless_packed(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "short.jsonl", [text(1, seed) for seed in range(40)] + [text(400)])
-    chosen = windows(corpus(path), sequences=3)
-    assert (chosen.documents_read, chosen.documents_skipped) == (41, 40)
-    packed = windows(corpus(path, pack=True), sequences=3)
-    assert packed.documents_skipped == 0
-    everything = windows(corpus(path, pack=True), sequences=20).tokens
-    assert (everything == WITH_BOS.eos_token_id).any()
-    assert (everything[:, 0] == WITH_BOS.bos_token_id).all()
 
 
 def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
@@ -256,11 +233,6 @@ def test_random_tokens_go_on_after_the_study_s() -> None:
 
 
 # --- hashes and directories ---
-
-
-def test_the_hash_is_the_files(book: Path) -> None:
-    assert windows(corpus(book)).sha256 == hash_corpus(corpus(book)) == hashlib.sha256(book.read_bytes()).hexdigest()
-    assert windows(corpus("embedded")).sha256 == hash_corpus(corpus("embedded"))
 
 
 def test_a_directory_is_one_corpus(tmp_path: Path) -> None:

@@ -110,26 +110,6 @@ def test_replacing_what_comes_out_of_the_projection_is_noticed(name: str) -> Non
     assert (found - by_hook(name, attending(name)[0], 1, after=True)).abs().max() > NOTICED
 
 
-def with_all_heads_zeroed(name: str, layer: int) -> Tensor:
-    heads = attention_of(name).layers[layer].heads
-    return edited(name, ReplacedHeads({(layer, head): "zero" for head in range(heads)}))
-
-
-def test_all_heads_zeroed_leave_the_bias_of_the_projection() -> None:
-    name = "GPT-2"
-    ((_, projection),) = _projections(model_of(name), [1], PROJECTIONS)
-    bias = projection.bias.data.clone()
-    try:
-        torch.nn.init.normal_(projection.bias)
-        found = with_all_heads_zeroed(name, 1)
-        with at_the_projection(name, 1, torch.zeros_like):
-            torch.testing.assert_close(found, plain(model_of(name)), atol=bound_logits(name), rtol=0)
-        with at_the_projection(name, 1, torch.zeros_like, after=True):
-            assert (found - plain(model_of(name))).abs().max() > NOTICED
-    finally:
-        projection.bias.data = bias
-
-
 def z_of(name: str, layer: int) -> Tensor:
     """What goes into the projection of a layer, by head, (B, K, H, D)."""
     found: list[Tensor] = []
@@ -199,17 +179,6 @@ def test_a_head_that_attends_to_position_0_alone(name: str) -> None:
     assert (found - plain(model_of(name))).abs().max() > NOTICED
 
 
-def test_heads_of_several_layers_are_replaced_together() -> None:
-    name = "Llama 2, Llama 3"
-    found = edited(name, ReplacedHeads({(0, 1): "zero", (2, 0): "zero", (2, 3): "zero"}))
-    with (
-        at_the_projection(name, 0, without(1, 4)),
-        at_the_projection(name, 2, without(0, 4)),
-        at_the_projection(name, 2, without(3, 4)),
-    ):
-        torch.testing.assert_close(found, plain(model_of(name)), atol=bound_logits(name), rtol=0)
-
-
 def test_what_is_seen_is_told() -> None:
     recorder = Recorder()
     edited("Gemma 2", recorder)
@@ -231,18 +200,6 @@ def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
     with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
         edited(name, IdentityEdit())
-
-
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: not enough memory")]
-)
-def test_lack_of_memory_is_one_line(error: Exception) -> None:
-    class Full:
-        def output(self, _call: Call) -> Tensor:
-            raise error
-
-    with pytest.raises(UserError, match="not enough memory for a forward pass of LlamaForCausalLM"):
-        edited("Llama 2, Llama 3", Full())
 
 
 def test_other_errors_are_passed_on_and_the_model_is_restored() -> None:

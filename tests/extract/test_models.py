@@ -11,7 +11,6 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -20,8 +19,7 @@ from extract.capture import capture, probe
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
-from tests.extract.families import Family, every_kind
-from tests.extract.tiny import VOCABULARY, split_weights, spread_out, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import split_weights, spread_out, write_checkpoint
 from tests.refusals import read_refusal
 
 
@@ -49,32 +47,12 @@ def test_a_checkpoint_loads_as_asked_and_is_described(checkpoint: Path, capfd: p
     assert capfd.readouterr() == ("", "")  # no bars, no notices
 
 
-def test_the_hashes_tell_weights_configuration_and_tokenizer_apart(checkpoint: Path) -> None:
-    first = describe(settings(checkpoint)).provenance
-    assert describe(settings(checkpoint)).provenance == first
-    tiny_tokenizer(bos=False).save_pretrained(checkpoint)
-    second = describe(settings(checkpoint)).provenance
-    assert second["model"] == first["model"]
-    assert second["tokenizer"] != first["tokenizer"]
-    write_checkpoint(checkpoint, seed=1)
-    third = describe(settings(checkpoint)).provenance
-    assert third["model"]["sha256"] != first["model"]["sha256"]
-    assert third["tokenizer"] == first["tokenizer"]
-    change_config(checkpoint, rms_norm_eps=1e-3)
-    assert describe(settings(checkpoint)).provenance["model"]["sha256"] != third["model"]["sha256"]
-
-
 def test_the_embedded_model_is_a_directory_of_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert identity.find_embedded_folder().parent == Path(models.__file__).parent / "embedded"
     monkeypatch.setattr(identity, "find_embedded_folder", lambda: checkpoint)
     provenance = describe(settings("embedded")).provenance["model"]
     assert provenance["id"] == "embedded"
     assert str(checkpoint) not in str(provenance)
-
-
-def test_a_path_with_a_tilde_is_local(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(checkpoint.parent))
-    assert describe(settings("~/tiny")).source.location == str(checkpoint)
 
 
 def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
@@ -103,11 +81,8 @@ def lacking_a_tensor(checkpoint: Path) -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "broken config": (lambda path: (path / "config.json").write_text("{"), "config.json .* is not valid"),
     "pickles": (only_pickles, r"has only pickled weights \(pytorch_model.bin\), which may run code"),
-    "cut short": (cut_short, "has weights that are not valid safetensors, 'model.safetensors'"),
     "a lacking tensor": (lacking_a_tensor, "lack 1 tensors, such as model.layers.1.self_attn.v_proj.weight"),
-    "a lacking layer": (lambda path: change_config(path, num_hidden_layers=4), "lack 9 tensors"),
     "own code": (
         lambda path: change_config(path, model_type="own", auto_map={"AutoConfig": "own.Config"}),
         r"needs its own code \(trust_remote_code\), which is never run",
@@ -184,7 +159,6 @@ def test_weights_are_read_once_to_where_they_stay(checkpoint: Path, monkeypatch:
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"),
             "CUDA out of memory. Tried .*",
         ),
-        (MemoryError(), "MemoryError"),
     ],
 )
 def test_a_model_larger_than_the_memory(
@@ -201,18 +175,9 @@ def test_a_model_larger_than_the_memory(
     ("error", "expected"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), True),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
-            True,
-        ),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 10 bytes."), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"), True),
-        (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
-        (MemoryError(), True),
         (RuntimeError("expected scalar type Half"), False),
         (OSError("out of memory"), False),
     ],
@@ -225,15 +190,6 @@ def test_the_allocator_of_this_machine_is_understood() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.float32)
     assert is_out_of_memory(caught.value)
-
-
-def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
-    ids = tiny_tokenizer()(text(50))["input_ids"]
-    (texts,) = decode_tokens(ModelSettings(id=str(checkpoint)), np.array([ids]))
-    assert texts[0] == "<s>"
-    assert "".join(texts[1:]) == text(50)
-    every = np.arange(VOCABULARY)[None]
-    assert len(next(decode_tokens(ModelSettings(id=str(checkpoint)), every))) == VOCABULARY
 
 
 # --- random weights ---
@@ -265,34 +221,6 @@ def test_random_weights_follow_the_seed_and_nothing_else(checkpoint: Path) -> No
     assert trained.keys() == first.keys()
     assert {name: weight.shape for name, weight in trained.items()} == {n: weight.shape for n, weight in first.items()}
     assert not any(torch.equal(first[name], trained[name]) for name in first if name.endswith("proj.weight"))
-
-
-def test_random_weights_are_those_of_the_architecture_s_initialisation(checkpoint: Path) -> None:
-    change_config(checkpoint, initializer_range=0.3)
-    found = parameters(describe(random_settings(checkpoint)))
-    for name, weight in found.items():
-        if "norm" in name:
-            assert (weight == 1).all()
-        else:
-            assert weight.std() == pytest.approx(0.3, rel=0.05), name
-
-
-@pytest.mark.one_case
-@every_kind
-def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
-    """Memory that nobody writes is filled with NaN, so that a weight left out is found."""
-    torch.use_deterministic_algorithms(True)
-    try:
-        config = getattr(transformers, family.config)(**family.settings)
-        source = models.Source(family.name, "nowhere", None)
-        described = models.Description(
-            source, config, tiny_tokenizer(), torch.device("cpu"), None, torch.float32, {}, weights_seed=1
-        )
-        first, second = parameters(described), parameters(described)
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert equal(first, second)
-    assert all(weight.isfinite().all() for weight in first.values())
 
 
 def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,17 +267,6 @@ def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: P
         spread = load(describe(random_settings(checkpoint, device_map=device_map)))
         with torch.inference_mode():
             assert torch.equal(spread(torch.arange(9)[None]).logits, plain(torch.arange(9)[None]).logits)
-
-
-def test_random_weights_without_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> object:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    monkeypatch.setattr(models.AutoModelForCausalLM, "from_config", full)
-    said = refusal({"id": str(checkpoint), "weights": "random"})
-    assert re.search(
-        r"Random weights of the model .* cannot be loaded: CUDA out of memory.*; set dtype: bfloat16", said
-    )
 
 
 @pytest.mark.slow

@@ -52,19 +52,12 @@ def test_a_listed_file_is_found_and_nothing_is_imported(name: str, site: Path) -
     ("identity", "said"),
     [
         ("acme-nothing/a.gguf", "which is not installed; install it: pip install --no-deps acme-nothing"),
-        ("acme-nothing==0.1.2/a/b.gguf", "not installed; install it: pip install --no-deps acme-nothing==0.1.2"),
         (f"acme-models==1.3/{FILE}", "than the installed 1.2; install it: pip install --no-deps acme-models==1.3"),
         ("acme-models/other.gguf", "is not a file of acme-models 1.2; check its name"),
         ("acme-models/../outside.gguf", "is not a file of acme-models 1.2"),
-        ("acme-models/acme_models/../other.gguf", "is not a file of acme-models 1.2"),
-        ("acme-models//etc/passwd.gguf", "is not a file of acme-models 1.2"),
         ("acme-models/acme_models/link.gguf", "is missing, or not a regular file among the packages; install it: pip"),
-        ("acme-models/acme_models/folder.gguf", "not a regular file"),
         ("acme-models/acme_models/gone.gguf", "gone.gguf' is "),  # not listed by newer versions of importlib
         ("", "does not have the form package:DISTRIBUTION[==VERSION]/FILE"),
-        ("acme-models", "does not have the form"),
-        ("-r/x.gguf", "does not have the form"),
-        ("acme models; rm/x.gguf", "does not have the form"),
         ("acme-models==1.2 --pre/x.gguf", "does not have the form"),
     ],
 )

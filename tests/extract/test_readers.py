@@ -143,11 +143,6 @@ def test_links_to_files_are_read_and_links_to_directories_are_not(folder: Path, 
     assert f"'{folder}/zz.txt' cannot be read (No such file or directory)" in refusal(folder)
 
 
-def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.jsonl", as_lines(TEXTS))
-    assert hash_files(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tmp_path: Path) -> None:
     first = hash_files(corpus(folder))
     put(folder / "README.md", b"changed")
@@ -170,17 +165,8 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
     [
         ("empty.txt", b"", "is empty"),
         ("latin.txt", b"caf\xe9\n", "not UTF-8 at byte 3; convert it with iconv"),
-        ("latin.jsonl", b'{"text": "caf\xe9"}\n', "not UTF-8 at byte 13"),
-        ("latin.txt.gz", gzip.compress(b"caf\xe9\n"), "not UTF-8 at byte 3"),
-        ("cut.txt", "aé".encode()[:-1], "not UTF-8 at byte 1"),
         ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
-        ("list.jsonl", b'{"text": "a"}\n[1]\n', "not a JSON object: line 2"),
-        (
-            "deep.jsonl",
-            b'{"text": "a"}\n' + b"[" * 100_000 + b"\n",
-            "has a line that is not JSON: line 2, maximum recursion",
-        ),
         (
             "half.jsonl",
             b'{"text": "a"}\n{"text": "\\ud83d\\ude00 b\\ud800"}\n',
@@ -189,12 +175,8 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
         ("column.jsonl", b'{"body": "a", "id": 1}\n', "no column 'text' in line 1; set column to one of: body, id"),
         ("number.jsonl", b'{"text": 3, "body": "a"}\n', "holds int in line 1; set column to one that holds text"),
         ("broken.parquet", b"PAR1 nonsense", "is not a readable Parquet file"),
-        ("plain.txt.gz", b"no gzip at all", "cannot be read (zlib inflate failed: incorrect header check)"),
-        ("cut.txt.gz", gzip.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
         ("cut.jsonl.bz2", bz2.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
-        ("table.csv", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
         ("table.csv.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
-        ("table.parquet.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
     ],
 )
 def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -211,11 +193,6 @@ def test_a_wrong_byte_is_found_behind_many_blocks(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(readers, "BLOCK", 16)
     content = ("é" * 101).encode() + b"\xff"
     assert f"not UTF-8 at byte {len(content) - 1}" in refusal(put(tmp_path / "a.txt", content))
-
-
-@pytest.mark.parametrize("name", ["/no/such.txt", "no-such.txt", "no-such.jsonl.gz", "./no-such", "~/no such", "a/b/c"])
-def test_missing_files(name: str) -> None:
-    assert f"There is no corpus file '{name}'; give a .txt/.jsonl/.parquet file, a directory" in refusal(name)
 
 
 def test_a_directory_without_text(tmp_path: Path) -> None:
@@ -243,7 +220,7 @@ def ordinary_user() -> Iterator[None]:
         os.seteuid(user)
 
 
-@pytest.mark.parametrize("locked", ["b.jsonl", "a/deep", "a/x.parquet", "."])
+@pytest.mark.parametrize("locked", ["a/deep", "."])
 def test_what_may_not_be_read(locked: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:  # unlike tmp_path, below a directory that is open to every user
         Path(temporary).chmod(0o755)

@@ -316,15 +316,6 @@ def test_losses_of_policies() -> None:
     assert measure_policy_losses(model, attention, sequence(), []).loss.shape == (0,)
 
 
-def test_more_keys_of_the_same_order_lose_less() -> None:
-    model, attention = model_of("GPT-2"), attention_of("GPT-2")
-    policies = [LargestKeys("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
-    found = measure_policy_losses(model, attention, sequence(), policies)
-    assert (np.diff(found.kl) < 0).all()
-    assert (np.diff(found.keys_kept) > 0).all()
-    assert found.keys_kept == pytest.approx([np.minimum(np.arange(1, KEYS + 1), n).mean() for n in (1, 4, 16, 47)])
-
-
 def test_keys_that_make_a_share() -> None:
     name = "Llama 2, Llama 3"
     model, attention, shares = model_of(name), attention_of(name), [0.5, 0.9, 0.99]

@@ -205,13 +205,6 @@ def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) ->
             assert [row["text"] for row in shard(first)] == rows[first:]
 
 
-@pytest.mark.usefixtures("hub")
-def test_the_seed_shuffles_shards_and_rows() -> None:
-    begins = {next(open_documents(corpus(), seed)[0]) for seed in range(8)}
-    assert len(begins) >= 6
-    assert {number(first) // ROWS for first in begins} == {0, 1, 2}
-
-
 def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
     first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
     assert first.revision == COMMIT

@@ -140,12 +140,6 @@ STARTS: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any], dict[str, list[
         {"bos_token": None},
         {"auto": ["[gMASK]", "<sop>"], "always": None},
     ),
-    "XGLM": (lambda: begin_with(make_byte_level(), "</s>"), {}, {"auto": ["</s>"], "always": ["<s>"]}),
-    "BOS and EOS": (
-        lambda: begin_with(make_byte_level(), "<s>", end="</s>"),
-        {},
-        {"auto": ["<s>"], "always": ["<s>"]},
-    ),
     "BOS that is switched off": (
         lambda: begin_with(make_byte_level(), "<s>"),
         {"add_bos_token": False},
@@ -265,15 +259,6 @@ def test_characters_that_no_token_spells_are_counted(kind: str, tmp_path: Path) 
     assert f"The tokenizer has no token for {lost} of the 81 characters of the corpus" in said
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_characters_that_a_gguf_vocabulary_lacks_are_counted(kind: str, tmp_path: Path) -> None:
-    plain = PreTrainedTokenizerFast(tokenizer_object=make_bare(kind), bos_token="<s>", eos_token="</s>")
-    model = make_model("llama", vocab_size=len(plain))
-    tokenizer = read(write_gguf(tmp_path / "tiny.gguf", model=model, tokenizer=plain))
-    assert select(tokenizer, tmp_path, BARE.replace("zéü", "z")).lost_characters == 0
-    assert select(tokenizer, tmp_path, BARE).lost_characters == LOST[kind]
-
-
 @pytest.mark.parametrize("make", [make_byte_level, make_sentencepiece, lambda: make_byte_level(split_by(LLAMA3))])
 def test_tokenizers_that_know_all_bytes_lose_nothing(make: Callable[[], Tokenizer]) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=make())
@@ -299,7 +284,6 @@ SOURCES: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any]]] = {
     "gpt-2": (make_byte_level, {}),
     "llama-bpe": (lambda: make_byte_level(split_by(LLAMA3)), {}),
     "qwen2": (lambda: make_byte_level(split_by(QWEN2), normalizers.NFC()), {}),
-    "smollm": (lambda: make_byte_level(split_digits()), {}),
     "starcoder": (lambda: make_byte_level(split_digits()), {}),
     "default": (make_sentencepiece, {}),
     "default, no prefix": (lambda: make_sentencepiece(prefix=False), {"tokenizer.ggml.add_space_prefix": False}),
@@ -353,8 +337,6 @@ def test_a_file_that_does_not_say_whether_text_begins_with_bos_follows_llama_cpp
     ("entries", "said"),
     [
         ({"tokenizer.ggml.pre": "mine"}, "has tokenizer.ggml.pre 'mine', whose way to split text is not known"),
-        ({"tokenizer.ggml.pre": "default"}, "has tokenizer.ggml.pre 'default', whose way"),
-        ({"tokenizer.ggml.pre": None}, "has tokenizer.ggml.pre None, whose way"),
         ({"tokenizer.ggml.add_space_prefix": True}, "has add_space_prefix beside a byte-level tokenizer"),
         ({"tokenizer.ggml.bos_token_id": None, "tokenizer.ggml.add_bos_token": True}, "a tokenizer that puts BOS"),
     ],

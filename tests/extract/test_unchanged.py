@@ -1,6 +1,5 @@
 """What was read from a file is given again only while the file is unchanged."""
 
-import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extract.unchanged import SETTLED_NS, hash_file, keep_while_unchanged
+from extract.unchanged import SETTLED_NS, keep_while_unchanged
 
 LONG_AGO = 10**18
 """A time of change, in nanoseconds since the epoch."""
@@ -56,26 +55,3 @@ def test_what_is_read_from_a_file_that_has_just_changed_is_not_kept(
     assert read(path) is not read(path)
     write(path, "one", time.time_ns() - 2 * SETTLED_NS)
     assert read(path) is read(path)
-
-
-def test_the_results_of_the_last_files_are_kept(read: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    one, two, three = (write(tmp_path / name, name) for name in "abc")
-    first = read(one)
-    assert read(two)
-    assert read(one) is first
-    assert read(three)
-    assert read(one) is first
-    assert read(two)
-    assert read(three)
-    assert read(one) is not first
-
-
-def test_a_missing_file_is_an_error_each_time(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError):
-            hash_file(path)
-    assert hash_file(write(path, "one")) == hashlib.sha256(b"one").hexdigest()
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        hash_file(path)
