@@ -55,19 +55,9 @@ class LayerEffects:
 
 
 def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tensor | None) -> None:
-    """Replace z of one head in a layer's output (B, K, H, Dv), in place.
+    """Replace z of one head in a layer's output (B, K, H, Dv), in place; ``mean`` is (H, Dv) or (B, H, Dv).
 
-    Parameters
-    ----------
-    output
-        Z of the layer.
-    mean
-        Z that heads are replaced by under ``mean``, (H, Dv) or (B, H, Dv).
-
-    Raises
-    ------
-    ValueError
-        If ``kind`` is ``mean`` and no mean is given.
+    Raises ``ValueError`` if ``kind`` is ``mean`` and no mean is given.
     """
     if kind == "zero":
         output[:, :, head] = 0
@@ -118,31 +108,19 @@ def ablate(
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[LayerEffects]:
-    """Replace one head after another over one sequence, layer by layer.
+    """Replace one head after another over one sequence of token ids, int64 (K,), layer by layer.
 
-    Memory in addition to the model's: logits and hidden states of the plain pass, K * (V + layers * hidden size)
-    numbers of the model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass``
-    rows, at most ``ROW_BYTES`` or the size of one row.
+    Yields the effects of each layer as soon as they are measured, in ascending order. Memory beside the model's: logits
+    and hidden states of the plain pass, K * (V + layers * hidden size) numbers of the model's type; K * V logarithms of
+    probabilities in float32; and one pass of ``count_rows_per_pass`` rows, at most ``ROW_BYTES`` or the size of one
+    row.
 
     Parameters
     ----------
-    resumable, attention
-        The model, and what ``extract.capture.probe`` found out about it.
-    ids
-        Token ids, int64 (K,).
-    kinds
-        Kinds of replacement of a head's z: ``zero``, ``mean``, ``sink``.
     means
         By layer, z that every head is replaced by under ``mean``, (H, Dv): see ``compute_mean_of_others``.
-    layers
-        Layers whose heads are replaced; all that have softmax attention if None.
-    heads
-        Heads to replace, each as (layer, head); all if None.
-
-    Yields
-    ------
-    LayerEffects
-        The effects of each layer as soon as they are measured, in ascending order.
+    layers, heads
+        Layers whose heads are replaced, and heads, each as (layer, head); all if None.
 
     Raises
     ------
@@ -207,14 +185,9 @@ def estimate_ablation_bytes(model: PreTrainedModel, keys: int) -> int:
 
 
 def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:
-    """Mean of z over the positions of each of S sequences with token ids (S, K), by layer, float32 (S, H, Dv).
+    """Mean of z over the positions of each of S sequences of ids (S, K), by layer, float32 (S, H, Dv) on the CPU.
 
-    One plain pass for each sequence. Memory: layers * S * H * Dv numbers on the CPU.
-
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, or there is not enough memory for one sequence.
+    One plain pass for each sequence. Raises as ``intervene``.
     """
     recorded: list[dict[int, Tensor]] = []
     for one in ids:
@@ -226,17 +199,9 @@ def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tens
 
 
 def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
-    """Mean of z over positions and over all sequences except one, by layer, float32 (H, Dv).
+    """Mean of z over positions and all sequences but one, by layer, (H, Dv), from ``compute_mean_outputs`` of all.
 
-    Parameters
-    ----------
-    means
-        The result of ``compute_mean_outputs`` for all sequences, by layer (S, H, Dv).
-
-    Raises
-    ------
-    UserError
-        If there is no other sequence.
+    ``UserError`` if there is no other sequence.
     """
     count = len(next(iter(means.values())))
     if count < 2:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.buffers import Buffers, find_widest
+from extract.buffers import Buffers
 from extract.capture import Attention, Capture, capture
 from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
-from geometry.quantities import PATTERNS
 from storage.errors import UserError
-from storage.zarr.arrays import AXES_OF_KEYS, LayerSize
+from storage.zarr.arrays import LayerSize
 
 CAPTURED_BYTES = 2**30
 """Bytes of the captured tensors of one batch of automatic size, unless one sequence takes more."""
@@ -58,30 +57,10 @@ class Batch:
     """What heads look at in the sequences of the probe, by the names of the store's arrays; empty without a probe."""
 
 
-def estimate_batch_bytes(
-    layers: Sequence[LayerSize],
-    *,
-    batch: int,
-    queries: int,
-    keys: int,
-    dtype: torch.dtype,
-    received: bool = False,
-    every_query: bool = False,
-) -> int:
-    """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
-
-    Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
-    for each key of a head, and ``every_query`` the measures of each as a query, its largest keys, and means
-    by context. The patterns of a head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of their
-    queries in a layer.
-    """
-    size = find_widest(layers)
-    measures, *means = (AXES_OF_KEYS[axis](keys) for axis in ("measure", "rate", "context", "grid"))
-    of_query = measures + AXES_OF_KEYS["number"](keys) * AXES_OF_KEYS["rank"](keys)
-    of_head = queries * (keys + 1) + received * keys + every_query * (keys * of_query + math.prod(means))
-    numbers = size.heads * of_head + (size.heads + 2) * len(PATTERNS)
-    of_values = size.kv_heads * keys * size.head_dim * dtype.itemsize
-    return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)
+def estimate_batch_bytes(layers: Sequence[LayerSize], **sizes: Any) -> int:
+    """Bytes of the captured tensors of one batch: of ``Buffers`` of these sizes, for which no memory is taken."""
+    with torch.device("meta"):
+        return Buffers(layers, **sizes).nbytes
 
 
 def choose_batch_size(settings: ExtractionSettings, attention: Attention, device: torch.device) -> int:
@@ -91,20 +70,23 @@ def choose_batch_size(settings: ExtractionSettings, attention: Attention, device
     could not reproduce.
     """
     if settings.batch_size == "auto":
-        one = estimate_batch_bytes(
-            attention.layers,
-            batch=1,
-            queries=len(settings.query_positions),
-            keys=settings.context_length,
-            dtype=attention.dtype,
-            received=settings.sink_measure,
-            every_query=settings.every_query,
-        )
+        one = estimate_batch_bytes(attention.layers, batch=1, **_list_sizes(settings, attention))
         most = CPU_TOKENS // settings.context_length if device.type == "cpu" else MOST_TOGETHER
         wanted = max(1, min(MOST_TOGETHER, most, CAPTURED_BYTES // one))
     else:
         wanted = settings.batch_size
     return min(wanted, settings.sequences)
+
+
+def _list_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, Any]:
+    """The arguments of ``Buffers`` for a study, but for the number of sequences."""
+    return {
+        "queries": len(settings.query_positions),
+        "keys": settings.context_length,
+        "dtype": attention.dtype,
+        "received": settings.sink_measure,
+        "every_query": settings.every_query,
+    }
 
 
 def read_batches(
@@ -116,25 +98,15 @@ def read_batches(
     size: int,
     probe: NDArray[np.int32] | None = None,
 ) -> Iterator[Batch]:
-    """Read every batch that contains a missing sequence, always completely, in order.
+    """Read every batch of ``tokens`` (sequences, keys) that has a ``missing`` sequence, always completely, in order.
 
     If memory runs out, the batch size is halved from there on, with a warning in the log. Batches are captured into two
     buffers in turn: request the next batch but one only when this one is no longer needed. No sequence is wanted in two
-    batches, although a batch may begin inside the previous one after the size has been halved.
+    batches, although a batch may begin inside the previous one after the size has been halved. ``probe`` has as many
+    other sequences, of which only what heads look at is kept.
 
     Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
     torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
-
-    Parameters
-    ----------
-    tokens
-        Token ids of all sequences of the study, int32 (sequences, keys).
-    missing
-        Indices of the wanted sequences, ascending.
-    size
-        First batch size.
-    probe
-        Token ids of as many other sequences of the same length, of which only what heads look at is kept.
 
     Raises
     ------
@@ -217,17 +189,8 @@ class _Reader:
         if len(self.buffers) == 2:
             self.buffers.rotate()
             return
-        made = Buffers(
-            self.attention.layers,
-            batch=self.size,
-            queries=len(self.settings.query_positions),
-            keys=self.settings.context_length,
-            dtype=self.attention.dtype,
-            received=self.settings.sink_measure,
-            every_query=self.settings.every_query,
-            pin=self.pinned,
-        )
-        self.buffers.appendleft(made)
+        sizes = _list_sizes(self.settings, self.attention)
+        self.buffers.appendleft(Buffers(self.attention.layers, batch=self.size, **sizes, pin=self.pinned))
 
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
@@ -239,14 +202,7 @@ def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
 
 
 def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
-    """Wait until a batch has arrived, and refuse numbers that are not finite or that the store cannot hold.
-
-    Raises
-    ------
-    UserError
-        If weights or value states are infinite or NaN, or value states overflow the type in which they are stored; the
-        message names the layer.
-    """
+    """Wait for a batch, and refuse (``UserError``, by layer) numbers that are not finite or overflow in the store."""
     captured = batch.captured
     captured.wait()
     for layer, size in enumerate(captured.layers):

@@ -131,16 +131,8 @@ class Checkpoint:
     def describe_files(self) -> dict[str, dict[str, str]]:
         """The part of the provenance on model and tokenizer that depends only on the files.
 
-        Returns
-        -------
-        dict
-            ``model``: id, SHA-256 of configuration and weights, and SHA-256 of the other files that determine the
-            model; ``tokenizer``: SHA-256 of the files that it may be read from.
-
-        Raises
-        ------
-        UserError
-            If a file cannot be read.
+        ``model``: id, SHA-256 of configuration and weights, and of the other files that determine the model;
+        ``tokenizer``: SHA-256 of the files that it may be read from. ``UserError`` if a file cannot be read.
         """
         return {
             "model": {"id": self.name, "sha256": self.hash_model(), OTHER_FILES: self.hash_other_files()},

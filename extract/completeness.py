@@ -66,22 +66,11 @@ def report_all_tensors() -> Iterator[None]:
 def check_tensors(
     name: str, config_name: str, model: PreTrainedModel, report: Mapping[str, Any], shapes: Shapes
 ) -> None:
-    """Refuse weights that are not exactly those of the model.
+    """Refuse (``UserError``) weights that are not exactly those of the model.
 
-    Parameters
-    ----------
-    name, config_name
-        The model as the user wrote it, and what its configuration is read from.
-    model, report
-        The model and what ``from_pretrained`` reports within ``report_all_tensors``.
-    shapes
-        Shapes of the stored tensors by name.
-
-    Raises
-    ------
-    UserError
-        If shapes contradict the configuration, tensors of the model are not stored, or stored tensors are neither read
-        nor known not to matter.
+    These are shapes that contradict the configuration, tensors of the model that are not stored, and stored ones that
+    are neither read nor known not to matter. ``report`` is what ``from_pretrained`` reports within
+    ``report_all_tensors``; ``shapes`` are those of the stored tensors by name.
     """
     if mismatched := sorted(report["mismatched_keys"]):
         first, shape, wanted = mismatched[0]

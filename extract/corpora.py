@@ -140,23 +140,10 @@ def select_held_out(
     count: int,
     bos: Bos = "auto",
 ) -> NDArray[np.int32]:
-    """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
+    """``count`` windows after those that a study has ``used``, int32 (count, context_length); the same for one seed.
 
-    Windows that are equal to one of the study's, which repeated text produces, are skipped.
-
-    Parameters
-    ----------
-    corpus
-        The corpus of the study; a hub dataset at the commit that the study has read.
-    used
-        Token ids of all sequences of the study, int32 (sequences, context_length).
-    count
-        Number of windows to return.
-
-    Returns
-    -------
-    ndarray
-        Token ids, int32 (count, context_length).
+    Windows that are equal to one of the study's, which repeated text produces, are skipped. A hub dataset is that at
+    the commit that the study has read.
 
     Raises
     ------

@@ -105,26 +105,12 @@ def ablate_heads(
     kinds: Sequence[Replacement],
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:
-    """Replace every head in turn over the first sequences of a study, layer by layer.
+    """Replace every head in turn over the first ``sequences`` of a study, as ``extract.ablation.ablate``.
 
-    Memory in addition to the model's: that of ``extract.ablation.ablate``, and layers * S * heads * head size float32
-    numbers of means if ``kinds`` contains ``mean``.
-
-    Parameters
-    ----------
-    sequences
-        Number of sequences of the study.
-    kinds
-        Kinds of replacement of a head's z: ``zero``, ``mean`` (over all positions of all other sequences of the study),
-        ``sink``.
-    done
-        Existing pieces, each as (sequence, layer); they are not computed again.
-
-    Yields
-    ------
-    tuple of int and LayerEffects
-        The sequence and the effects of one layer, as soon as they are measured. A piece does not depend on which
-        others exist.
+    Yields the sequence and the effects of one layer, as soon as they are measured. Existing pieces, ``done``, each as
+    (sequence, layer), are not computed again; a piece does not depend on which others exist. Under ``mean``, z is that
+    over all positions of all other sequences of the study, for which layers * S * heads * head size float32 numbers are
+    in memory.
 
     Raises
     ------
@@ -171,29 +157,11 @@ def measure_sparse_losses(
     *,
     done: Collection[int] = (),
 ) -> Iterator[tuple[int, PolicyLosses]]:
-    """Let a study's model read sequences with full attention and under each policy, sequence by sequence.
+    """Losses of a study's model over sequences, int32 (sequences, keys), with full attention and under each policy.
 
-    Memory in addition to the model's: that of ``extract.sparsity.measure_policy_losses``.
-
-    Parameters
-    ----------
-    held_out
-        Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see
-        ``OpenedModel.select_held_out``.
-    policies
-        For example, those that ``extract.budgets.build_policies`` builds for each budget.
-    done
-        Sequences that exist already; they are not computed again.
-
-    Yields
-    ------
-    tuple of int and PolicyLosses
-        The sequence, and the losses of each policy over it.
-
-    Raises
-    ------
-    UserError
-        If there is not enough memory.
+    The sequences are some that no budget was derived from (``OpenedModel.select_held_out``); those ``done`` are not
+    computed again. Yields the number of each and its losses. Memory and errors are those of
+    ``extract.sparsity.measure_policy_losses``.
     """
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:

@@ -86,16 +86,8 @@ def find_prose() -> CorpusSettings:
 def describe_model(description: Checkpoint | GgufModel, settings: ExtractionSettings) -> dict[str, dict[str, Any]]:
     """The part of the provenance on a local model and its tokenizer that depends only on its files and the settings.
 
-    Returns
-    -------
-    dict
-        ``model`` and ``tokenizer``, as ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; if the
-        weights are random or rounded also how, and not how those of the file are stored.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read.
+    As ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; if the weights are random or rounded also how, and
+    not how those of the file are stored. ``UserError`` if a file cannot be read.
     """
     known = (
         description.describe_files()
@@ -108,13 +100,9 @@ def describe_model(description: Checkpoint | GgufModel, settings: ExtractionSett
 
 
 def describe_changed_weights(settings: ExtractionSettings) -> dict[str, Any]:
-    """How the weights differ from the checkpoint's.
+    """How the weights differ from the checkpoint's; empty if they do not.
 
-    Returns
-    -------
-    dict
-        For random weights ``weights``, ``weights_seed`` and ``initialised_by``: their seed and the versions of the
-        libraries that draw them; for rounded ones ``quantisation``; empty if the weights are the checkpoint's.
+    For random weights their seed and the versions of the libraries that draw them; for rounded ones the type.
     """
     if kind := settings.model.quantised:
         return {QUANTISATION: f"rounded to {kind}, dequantised to {settings.dtype} by gguf {version('gguf')}"}

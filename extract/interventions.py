@@ -130,10 +130,7 @@ _edited: ContextVar[_ActiveEdit] = ContextVar("_edited")
 def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
     """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
 
-    Parameters
-    ----------
-    model, attention
-        A causal language model, and what ``extract.capture.probe`` found out about it.
+    ``attention`` is what ``extract.capture.probe`` found out about the model.
 
     Raises
     ------

@@ -381,14 +381,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterator[list[str]]:
-    """The text of each token of sequences (S, K), as ``extract.decoding.decode_sequences``.
+    """The text of each token of sequences (S, K), as ``extract.decoding.decode_sequences``; only the tokenizer is read.
 
-    Reads only the tokenizer. The tokens of a synthetic study are positions: p0, p1 and so on.
-
-    Raises
-    ------
-    UserError
-        If the model or its tokenizer is missing or cannot be read.
+    The tokens of a synthetic study are positions: p0, p1 and so on. ``UserError`` if there is no such tokenizer.
     """
     if model.id == SYNTHETIC:
         return ([f"p{index}" for index in sequence.tolist()] for sequence in sequences)

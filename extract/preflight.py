@@ -31,13 +31,10 @@ def check_hub(settings: ExtractionSettings) -> None:
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:
-    """Refuse a device that this machine certainly does not have, without PyTorch; other cases are left to PyTorch.
+    """Refuse (``UserError``) a device that this machine certainly does not have, without loading PyTorch.
 
-    Raises
-    ------
-    UserError
-        If it is an Apple GPU on a system other than macOS, or an NVIDIA GPU that the driver does not list; or if any
-        GPU is needed and there is none.
+    That is an Apple GPU elsewhere than on macOS, an NVIDIA GPU that the driver does not list, and any GPU that is
+    needed where there is none; other cases are left to PyTorch.
     """
     if needs_gpu and _count_gpus() == 0:
         raise UserError(

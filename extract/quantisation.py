@@ -15,22 +15,10 @@ from storage.errors import UserError
 
 @torch.inference_mode()
 def round_weights(model: PreTrainedModel, kind: str) -> None:
-    """Replace every matrix of a model by what a GGUF file of a type would give back; vectors stay as they are.
+    """Replace every matrix of a model, but no vector, by what a GGUF file of a type (``Q8_0``) would give back.
 
     Matrices are quantised along the axis that they are multiplied over, as in a file; tied ones once. One at a time is
-    in memory as float32.
-
-    Parameters
-    ----------
-    model
-        The model; its weights are changed, and keep their dtype and device.
-    kind
-        A type of GGUF, such as ``Q8_0``.
-
-    Raises
-    ------
-    UserError
-        If the blocks of the type do not divide a matrix.
+    in memory as float32. ``UserError`` if the blocks of the type do not divide a matrix.
     """
     of_type = GGMLQuantizationType[kind]
     transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}

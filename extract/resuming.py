@@ -69,19 +69,10 @@ class _Trace:
 
 
 class ResumableModel:
-    """A causal language model whose forward passes over copies of one sequence can begin at its layers.
+    """A causal language model, in eval mode, whose forward passes over copies of one sequence can begin at its layers.
 
-    Parameters
-    ----------
-    model, attention
-        The model, in eval mode, and what ``extract.capture.probe`` found out about it.
-    ids
-        Token ids of a sequence, (K,); the model is tested on its first ``TRIED`` tokens.
-
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, so that its attention cannot be changed.
+    It is tested on the first ``TRIED`` of ``ids``, (K,). ``UserError`` if the model is read in two passes, so that its
+    attention cannot be changed.
     """
 
     resumes: tuple[bool, ...]
@@ -126,15 +117,8 @@ class ResumableModel:
     def run(self, passed: PlainPass, layer: int, rows: int, early: Mapping[Module, Tensor] | None = None) -> Tensor:
         """Logits (rows, K, V) of ``rows`` copies of a sequence, in a pass that begins at a layer if possible.
 
-        Parameters
-        ----------
-        early
-            The result of ``run_until_attention`` for the same layer; its parts do not run again.
-
-        Raises
-        ------
-        KeyError
-            If the hidden states before the layer were not kept.
+        The parts of ``early``, the result of ``run_until_attention`` for the same layer, do not run again. ``KeyError``
+        if the hidden states before the layer were not kept.
         """
         answers = {part: partial(_copy, output, rows) for part, output in (early or {}).items()}
         with ExitStack() as entered:

@@ -250,6 +250,19 @@ class SyntheticSettings(Settings):
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
+_IN_FLOAT32, _OF_CHOSEN = "is drawn in float32 on the CPU", "has only the weights of the chosen queries"
+NOT_DRAWN: dict[str, tuple[tuple[object, ...], str]] = {
+    "bos": (("auto",), "reads no text"),
+    "dtype": (("float32",), _IN_FLOAT32),
+    "device": (("auto", "cpu"), _IN_FLOAT32),
+    "device_map": ((None,), _IN_FLOAT32),
+    "sink_measure": ((False,), _OF_CHOSEN),
+    "every_query": ((False,), _OF_CHOSEN),
+    "probe": ((None,), "has no model that could read it"),
+}
+"""What a study whose tensors are drawn may say of these fields, and why nothing else."""
+
+
 class ExtractionSettings(Settings):
     """All settings that determine the extracted tensors."""
 
@@ -342,25 +355,17 @@ class ExtractionSettings(Settings):
             refuse("positions should be below context_length, which is {end}", end=end)
         return tuple(sorted(queries))
 
-    @field_validator("bos")
+    @field_validator(*NOT_DRAWN)
     @classmethod
-    def _check_bos(cls, bos: str, known: ValidationInfo) -> str:
-        if bos != "auto" and _is_synthetic(known):
-            refuse("a synthetic study reads no text; leave it out")
-        return bos
-
-    @field_validator("dtype", "device")
-    @classmethod
-    def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
-        if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
-            refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
+    def _check_drawn(cls, given: Any, known: ValidationInfo) -> Any:
+        allowed, why = NOT_DRAWN[str(known.field_name)]
+        if _is_synthetic(known) and given not in allowed:
+            refuse(f"a synthetic study {why}; leave it out")
         return given
 
     @field_validator("device_map")
     @classmethod
     def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
-        if given is not None and _is_synthetic(known):
-            refuse("a synthetic study is drawn on the CPU; leave it out")
         if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
             refuse("input is only allowed with `device: auto` or `device: cuda`")
         return given
@@ -371,20 +376,6 @@ class ExtractionSettings(Settings):
         if given != "auto" and (type(given) is not int or given < 1):
             refuse("input should be auto or a whole number from 1")
         return given
-
-    @field_validator("sink_measure", "every_query")
-    @classmethod
-    def _check_measures_of_all(cls, measured: bool, known: ValidationInfo) -> bool:
-        if measured and _is_synthetic(known):
-            refuse("a synthetic study has only the weights of the chosen queries; leave it out")
-        return measured
-
-    @field_validator("probe")
-    @classmethod
-    def _check_probe(cls, probe: str | None, known: ValidationInfo) -> str | None:
-        if probe is not None and _is_synthetic(known):
-            refuse("a synthetic study has no model that could read it; leave it out")
-        return probe
 
     @field_validator("synthetic", mode="before")
     @classmethod

@@ -113,22 +113,10 @@ def measure_policy_losses(
     ids: Tensor,
     policies: Sequence[Policy],
 ) -> PolicyLosses:
-    """Let a model read one sequence with full attention, and once under each policy.
+    """Let a model read one sequence, int64 (K,), with full attention, and once under each policy.
 
     Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
-    ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``).
-
-    Parameters
-    ----------
-    model, attention
-        A causal language model, and what ``extract.capture.probe`` found out about it.
-    ids
-        Token ids, int64 (K,).
-
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, or there is not enough memory.
+    ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``). Raises as ``intervene``.
     """
     logits = _compute_logits(model, attention, ids, IdentityEdit())
     plain = compute_log_probabilities(logits)

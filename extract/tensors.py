@@ -100,21 +100,9 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
-    """Refuse a configuration whose sizes have a wrong type, contradict each other or do not fit the tensors.
+    """Refuse (``UserError``) a configuration whose sizes are of a wrong type, contradict each other or the tensors.
 
-    Parameters
-    ----------
-    name
-        The id of the model as the user wrote it.
-    config
-        The content of ``config.json``.
-    shapes
-        The shapes of the tensors by name; None if they are not known: then only types and contradictions are checked.
-
-    Raises
-    ------
-    UserError
-        If a field is wrong; the message names the first such field, its value and what it may hold.
+    ``shapes`` is None if they are not known: then only types and contradictions are checked.
     """
     for prefix, part in _iterate_parts(config):
         for field, value in part.items():

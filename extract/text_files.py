@@ -43,14 +43,9 @@ class TextFile:
 def find_files(corpus: CorpusSettings) -> list[TextFile]:
     """Find the file of the id, or all files below a directory, at any depth, in order of their relative paths.
 
-    In a directory, files of other kinds are left out with a warning; hidden files and directories are left out. Links
-    to files are followed anywhere, because snapshots in the hub's cache consist of such links; links to directories
-    are not followed.
-
-    Raises
-    ------
-    UserError
-        If there is no such file or directory, it cannot be read or is of an unknown kind, or there is no text in it.
+    In a directory, files of other kinds are left out with a warning; hidden ones are left out. Links to files are
+    followed anywhere, because snapshots in the hub's cache consist of such links; links to directories are not.
+    ``UserError`` if there is nothing to read, or it cannot be read or is of an unknown kind.
     """
     root = expand_path(corpus.id)
     with translate_errors(corpus.id):

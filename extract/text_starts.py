@@ -44,16 +44,8 @@ def find_frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]
 def find_start(tokenizer: PreTrainedTokenizerBase, bos: Bos = "auto") -> list[int]:
     """The token ids with which every sequence begins.
 
-    Parameters
-    ----------
-    bos
-        ``auto``: what the tokenizer puts before a text; ``never``: nothing; ``always``: the same as ``auto`` if BOS is
-        part of it, else BOS alone.
-
-    Raises
-    ------
-    UserError
-        If BOS is asked for and the tokenizer has none, or as ``find_frame``.
+    ``auto``: what the tokenizer puts before a text; ``never``: nothing; ``always``: the same as ``auto`` if BOS is part
+    of it, else BOS alone. ``UserError`` if BOS is asked for and the tokenizer has none, or as ``find_frame``.
     """
     if bos == "never":
         return []

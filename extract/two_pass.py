@@ -75,19 +75,9 @@ def read(
 ) -> list[list[int]]:
     """Read a batch (B, K) in blocks of queries; ``put`` gets each layer's captured tensors as ``Buffers.put`` does.
 
-    every_query: whether the measures of every query are among them.
-
-    The weights of a block in all layers are in memory at a time.
-
-    Returns
-    -------
-    list of list of int
-        By layer, the first key that each query sees according to the configuration.
-
-    Raises
-    ------
-    UserError
-        If a layer gives weight to a key that is hidden according to the configuration.
+    Returns, by layer, the first key that each query sees according to the configuration; ``UserError`` if a layer gives
+    weight to a key before it. The weights of a block in all layers are in memory at a time. ``every_query``: whether
+    the measures of every query are among the tensors.
     """
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)

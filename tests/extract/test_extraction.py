@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MistralModel, PreTrainedModel
 
 from extract import batches, corpora, extraction, identity, models, standing
-from extract.batches import choose_batch_size, estimate_batch_bytes
+from extract.batches import choose_batch_size
 from extract.buffers import Buffers
 from extract.capture import Attention, Capture, capture, probe
 from extract.corpora import Windows
@@ -309,27 +309,6 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     assert all(buffers() is None for buffers in made)  # nothing holds them afterwards
     assert len(writers) == 1
     assert threading.get_ident() not in writers
-
-
-@pytest.mark.parametrize(("received", "every"), [(False, False), (True, False), (False, True)])
-def test_batch_bytes_are_those_of_the_captured_tensors(
-    received: bool, every: bool, inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[int] = []
-    original = batches.capture
-
-    def measured(*arguments: object, **named: object) -> Capture:
-        captured = original(*arguments, **named)
-        tensors = captured.buffers.tensors.values()
-        taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
-        return captured
-
-    monkeypatch.setattr(batches, "capture", measured)
-    run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received, every_query=every)
-    layers = opened(uninterrupted).layers
-    room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
-    stated = estimate_batch_bytes(layers, **room, received=received, every_query=every)
-    assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
 def spoil(inputs: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:

@@ -164,7 +164,7 @@ def test_a_probe_is_one_of_repeated_tokens_for_a_model_that_reads() -> None:
         ),
         (
             {"device_map": "auto", "model": "synthetic", "corpus": None},
-            "field 'device_map': a synthetic study is drawn on the CPU; leave it out",
+            "field 'device_map': a synthetic study is drawn in float32 on the CPU",
         ),
     ],
 )
