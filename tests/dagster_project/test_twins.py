@@ -194,7 +194,7 @@ def test_damaged_metrics_of_a_twin_are_rebuilt_without_a_page(tmp_path: Path, mo
     def fail_once(home: Home, name: str, assets: list[str], **given: object) -> None:
         note(home, name, assets, **given)
         if len(made) == 1:
-            raise DerivedDamageError("damaged; run again")  # noqa: EM101
+            raise DerivedDamageError("damaged; run again")
 
     note = runs.run_assets
     monkeypatch.setattr(runs, "run_assets", fail_once)

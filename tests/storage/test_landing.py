@@ -172,7 +172,7 @@ def test_whatever_runs_out_of_space_is_one_line(tmp_path: Path, error: Exception
 
 def test_other_errors_of_a_landing_are_not_said_to_be_of_space(tmp_path: Path) -> None:
     with pytest.raises(duckdb.BinderException), landing.translate_space_errors(tmp_path, "small"):
-        raise duckdb.BinderException("no such column")  # noqa: EM101
+        raise duckdb.BinderException("no such column")
 
 
 @pytest.mark.one_case
