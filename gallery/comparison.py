@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import altair as alt
-import pyarrow as pa
 from scipy import stats
 
 from geometry.statistics.intervals import make_estimate
@@ -289,5 +288,5 @@ def draw_separation(models: Sequence[Model]) -> alt.LayerChart:
         for point, (measure, columns) in POINTS.items()
         if measure in model.measures
     ]
-    chart: alt.LayerChart = separation_and_chance(pa.Table.from_pylist(rows), "recall", "Recall", ordered=False)
+    chart: alt.LayerChart = separation_and_chance(rows, "recall", "Recall", ordered=False)
     return chart.properties(width=520)

@@ -57,9 +57,9 @@ COUNTS = frozenset(
 HEAD = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
 """Tooltip lines for the place of a head."""
 
-INTERVAL = {"value_low": "95 % interval from", "value_high": "to"}
+ENDS = {"low": "95 % interval from", "high": "to"}
+INTERVAL = {f"value_{end}": title for end, title in ENDS.items()}
 """Titles of the tooltip lines of an interval over sequences."""
-
 
 NEAREST = "points"
 """Name of the layer of points of which the one nearest to the pointer is shown."""
@@ -165,6 +165,11 @@ def _shorten(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if isfinite(value) else None
     return value
+
+
+def keep_columns(rows: Sequence[Row], *columns: str) -> list[Row]:
+    """Rows with these columns alone: a page holds the rows of every chart."""
+    return [{column: row[column] for column in columns} for row in rows]
 
 
 def log_ticks(last: int) -> list[int]:
@@ -332,12 +337,11 @@ def difference_map(rows: Sequence[Row], column: str, title: str, says: str, show
         scale=alt.Scale(domain=[-reach, reach], range="diverging"),
         legend=alt.Legend(format=".2~f", gradientLength=height),
     )
-    ends = {"low": "95 % interval from", "high": "to"}
     return layer_chart(
         marked,
         title,
         f"Heat map, layers by heads. {says}",
-        base.mark_rect().encode(color=color, tooltip=[*HEAD, *tooltips(".3~f", **shown, **ends)]),
+        base.mark_rect().encode(color=color, tooltip=[*HEAD, *tooltips(".3~f", **shown, **ENDS)]),
         *write_in_cells(base, alt.Text("clear:N"), f"abs(datum.{column})", reach / 2),
         height=height,
     )

@@ -262,11 +262,6 @@ def convert_column(column: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, pa.py_buffer(stored)])
 
 
-def has_values(table: pa.Table, column: str) -> bool:
-    """Whether a column has a value that is not NULL."""
-    return bool(table[column].null_count < table.num_rows)
-
-
 def find_shown_kappa(kappas: Iterable[Row]) -> Row | None:
     """The κ that figures show: the one that serves best, or the middle one computed (``coverage``)."""
     return next((row for row in kappas if row["family"] == "printed" and row["shown"]), None)

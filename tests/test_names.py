@@ -38,7 +38,6 @@ ALLOWED = {
     "ring",  # the mark of a chart that it returns
     "to_arrow",  # conversions are named like this in pandas and Arrow
     "to_dict",  # called by Altair
-    "weighted_states",  # quantities, as NumPy names them
     "with_read_only",  # called by zarr
 }
 

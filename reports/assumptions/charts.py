@@ -6,7 +6,6 @@ from functools import partial
 from math import log10
 
 import altair as alt
-import pyarrow as pa
 
 from reports import theme
 from reports.assumptions import findings
@@ -43,7 +42,7 @@ BOUNDARY = 0.09
 """Mean absolute error of the exponential that the paper reports (Figure 3)."""
 
 
-def value_norm(norms: pa.Table) -> alt.LayerChart:
+def value_norm(norms: Sequence[Row]) -> alt.LayerChart:
     """Norm of value states by position, the sink marked (Figure 2 left; ``value_norm_over_heads``)."""
     rows = label_positions(norms, {0: "sink, position 0"})
     last = max(row["last_position"] for row in rows)
@@ -60,10 +59,9 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     )
 
 
-def norm_variation(heads: pa.Table) -> alt.LayerChart:
+def norm_variation(heads: Sequence[Row]) -> alt.LayerChart:
     """KV heads by both coefficients of variation of their norms (Figure 2 right; ``norm_variation_by_head``)."""
-    records = heads.to_pylist()
-    values = {column: [row[column] for row in numbers.drop_nulls(records, column)] for column in VARIATIONS}
+    values = {column: [row[column] for row in numbers.drop_nulls(heads, column)] for column in VARIATIONS}
     positive = {column: [value for value in some if value > 0] for column, some in values.items()}
     marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
     rows = [
@@ -74,21 +72,20 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _draw_bars(rows, x.axis(format=".4~g", grid=False, **THINNED), *tooltips(measure="Variation"))
     description = (
-        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(records)}"
+        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(heads)}"
     )
     return layer_chart(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
 
 
-def similarity_errors(heads: pa.Table) -> alt.LayerChart:
+def similarity_errors(heads: Sequence[Row]) -> alt.LayerChart:
     """KV heads by mean absolute error of the exponential (Figure 3; ``similarity_fit_by_head``)."""
-    records = heads.to_pylist()
-    values = [row["mae"] for row in numbers.drop_nulls(records, "mae")]
+    values = [row["mae"] for row in numbers.drop_nulls(heads, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
     return layer_chart(
         rows,
         "Error of the exponential over KV heads",
-        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(records)}",
+        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(heads)}",
         _draw_bars(rows, x),
         rule_at("mae", BOUNDARY, "the paper’s mean"),
     )
@@ -102,12 +99,11 @@ def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
     return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=Y2Datum(0), tooltip=tooltip)
 
 
-def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+def similarity(rows: Sequence[Row], *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
     """Mean cosine of value states against distance, with both fits (Figure 3; one curve of ``similarity_curves``).
 
     ``domain`` spans the cosines of all charts side by side.
     """
-    rows = curve.to_pylist()
     last = max(row["distance"] for row in rows)
     labels_of_x = log_ticks(last)
     x = log_axis("distance", "Distance k (tokens, log scale)", labels_of_x, domain=[1, max(last, 2)], padding=6)
@@ -123,12 +119,12 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
     return layer_chart(rows, title, description, *lines, dots)
 
 
-def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | None) -> alt.LayerChart:
+def attention(weights: Sequence[Row], fitted: Sequence[Row], *, query: int, fit: Row | None) -> alt.LayerChart:
     """Weight of one key against its position, sink and query marked (Figure 4; ``attention_over_heads``).
 
     ``fitted`` and ``fit`` are ``weights_fit_curve`` and ``assumption_weights_model``; without them no fit is drawn.
     """
-    curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
+    curve = {row["first_position"]: row["fitted"] for row in fitted}
     marked = label_positions(weights, {0: "sink, position 0", query: "the query itself"})
     rows = [{**row, "fitted": curve.get(row["first_position"])} for row in marked]
     x = alt.X("position:Q", scale=alt.Scale(nice=False, zero=False, padding=10)).title("Position of the key (token)")
@@ -175,9 +171,8 @@ def _find_floor(rows: Sequence[Row]) -> float:
     return min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
 
 
-def sink_map(sinks: pa.Table) -> alt.LayerChart:
+def sink_map(rows: Sequence[Row]) -> alt.LayerChart:
     """Attention weight of every head on the sink, layers by heads (``sink_by_head``)."""
-    rows = sinks.to_pylist()
     base, height = head_grid(rows)
     legend = alt.Legend(format="~%", gradientLength=height)
     cells = base.mark_rect().encode(
@@ -193,11 +188,10 @@ def sink_map(sinks: pa.Table) -> alt.LayerChart:
     )
 
 
-def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
+def sink_by_layer(sinks: Sequence[Row], profile: Sequence[Row]) -> alt.LayerChart:
     """Weight of every head on the sink, with the mean of each layer (``sink_by_head``, ``layer_profiles``)."""
-    records = sinks.to_pylist()
-    means = [row for row in profile.to_pylist() if row["quantity"] == "sink_weight"]
-    rows, x = [*numbers.drop_nulls(records, "sink_weight"), *means], layer_axis(records)
+    means = [row for row in profile if row["quantity"] == "sink_weight"]
+    rows, x = [*numbers.drop_nulls(sinks, "sink_weight"), *means], layer_axis(sinks)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     heads = alt.Chart().transform_filter("isValid(datum.sink_weight)")
@@ -208,28 +202,25 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(records)}",
-        level(min(row["uniform_weight"] for row in numbers.drop_nulls(records, "sink_weight")), "uniform"),
+        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(sinks)}",
+        level(min(row["uniform_weight"] for row in numbers.drop_nulls(sinks, "sink_weight")), "uniform"),
         ticks.encode(tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")]),
         *([spans] if any(row["value_low"] is not None for row in means) else []),
         points.encode(tooltip=[HEAD[0], *tooltips(".3~p", value="Mean over its heads", **INTERVAL)]),
-        height=max(theme.HEIGHT, head_grid(records)[1]),
+        height=max(theme.HEIGHT, head_grid(sinks)[1]),
     )
 
 
-def weight_variants(heads: pa.Table) -> alt.LayerChart:
+def weight_variants(heads: Sequence[Row]) -> alt.LayerChart:
     """Number of heads that each variant of the four-phase fit describes best (``assumption_weights``)."""
-    records = heads.to_pylist()
-    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in records)
+    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in heads)
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
     tooltip = tooltips(variant="Variant", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
-    description = (
-        f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"
-    )
+    description = f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(heads)}"
     return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)
 
 
@@ -245,7 +236,7 @@ def spread_tooltip(number_format: str) -> list[alt.Tooltip]:
     return tooltips(number_format, mean="Mean over heads", p10="10 % of heads below", p90="10 % of heads above")
 
 
-def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:
+def label_positions(table: Sequence[Row], marked: dict[int, str]) -> list[Row]:
     """Rows of runs of positions with the middle ``position``, and a ``label`` where one is marked (else empty)."""
     return [
         {
@@ -253,7 +244,7 @@ def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:
             "position": (row["first_position"] + row["last_position"]) / 2,
             "label": marked.get(row["first_position"], ""),
         }
-        for row in table.to_pylist()
+        for row in table
     ]
 
 

@@ -1,7 +1,7 @@
 """The three assumptions of the paper, and the weights on the sink."""
 
 from reports.assumptions import charts, findings
-from reports.figures import NOT_ANALYSED, Draft, Figure, Section, Source, has_values, only_row, select_rows
+from reports.figures import NOT_ANALYSED, Draft, Figure, Section, Source, only_row, select_rows
 from reports.findings import numbers
 
 NO_POSITIONS = "The warehouse holds no rows by position for this study."
@@ -9,7 +9,7 @@ NO_POSITIONS = "The warehouse holds no rows by position for this study."
 
 def _build_value_norm(source: Source) -> Figure:
     draft = Draft("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
-    if not draft.table.num_rows:
+    if not draft.rows:
         return draft.leave_empty(NO_POSITIONS)
     heads = numbers.count(max(row["kv_heads"] for row in draft.rows), "KV head")
     return draft.show(
@@ -19,7 +19,7 @@ def _build_value_norm(source: Source) -> Figure:
         paper="Figure 2, left",
         tab="1: norms",
         marks=f"Line: mean of {heads}; band: middle 80 % of them.",
-        charts=(charts.value_norm(draft.table),),
+        charts=(charts.value_norm(draft.rows),),
     )
 
 
@@ -38,7 +38,7 @@ def _build_variation(source: Source) -> Figure:
         "variation within a sequence shows how stable norms are.",
         paper="Figure 2, right",
         tab="1: norms",
-        charts=(charts.norm_variation(draft.table),),
+        charts=(charts.norm_variation(rows),),
     )
 
 
@@ -46,7 +46,7 @@ def _build_errors(source: Source) -> Figure:
     draft = Draft(
         "similarity-errors", "Error of the exponential over KV heads", source.ask_study("similarity_fit_by_head")
     )
-    if not has_values(draft.table, "mae"):
+    if not numbers.drop_nulls(draft.rows, "mae"):
         return draft.leave_empty(_explain_no_fit(source))
     return draft.show(
         findings.describe_similarity_errors(draft.rows),
@@ -54,7 +54,7 @@ def _build_errors(source: Source) -> Figure:
         "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
         paper="Figure 3",
         tab="2: similarity",
-        charts=(charts.similarity_errors(draft.table),),
+        charts=(charts.similarity_errors(draft.rows),),
     )
 
 
@@ -68,54 +68,45 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 def _build_model(source: Source) -> Figure:
     draft = Draft("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
-    table = select_rows(draft.table, "which", "model")
-    if not has_values(table, "mean_cosine"):
+    rows = [row for row in draft.rows if row["which"] == "model"]
+    if not numbers.drop_nulls(rows, "mean_cosine"):
         return draft.leave_empty(_explain_no_fit(source))
     model = only_row(source.ask_study("assumption_similarity_model"))
+    domain = numbers.find_span(draft.rows, charts.SIMILARITIES)
     return draft.show(
         numbers.join_sentences(
-            findings.describe_similarity_curve(table.to_pylist(), "All KV heads"),
-            findings.describe_model_similarity(model),
+            findings.describe_similarity_curve(rows, "All KV heads"), findings.describe_model_similarity(model)
         ),
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; in brackets: "
         "95 % intervals over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the "
         "mean cosine of the sink’s value state with the others, which the paper assumes to be constant.",
-        part=table,
+        part=select_rows(draft.table, "which", "model"),
         paper="Figure 3",
         tab="2: similarity",
-        charts=(
-            charts.similarity(table, title=draft.title, domain=numbers.find_span(draft.rows, charts.SIMILARITIES)),
-        ),
+        charts=(charts.similarity(rows, title=draft.title, domain=domain),),
     )
 
 
 def _build_curves(source: Source) -> Figure:
     draft = Draft("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
-    tables = {which: select_rows(draft.table, "which", which) for which in _WHICH}
-    known = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
-    if not known:
+    of_heads: dict[str, tuple[str, list[numbers.Row]]] = {}  # each KV head once
+    for which, words in _WHICH.items():
+        rows = [row for row in draft.rows if row["which"] == which]
+        if numbers.drop_nulls(rows, "mean_cosine"):
+            name = f"layer {rows[0]['layer']}, KV head {rows[0]['kv_head']}"
+            of_heads.setdefault(name, (f"{words}: {name}", rows))
+    if not of_heads:
         return draft.leave_empty(_explain_no_fit(source))
-    names = {_name_kv_head(table.to_pylist()[0]): which for which, table in reversed(known.items())}
-    curves = {which: table for which, table in known.items() if which in names.values()}  # each KV head once
-    titles = {which: f"{_WHICH[which]}: {name}" for name, which in names.items()}
+    domain, curves = numbers.find_span(draft.rows, charts.SIMILARITIES), of_heads.values()
     return draft.show(
-        numbers.join_sentences(
-            *(findings.describe_similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())
-        ),
+        numbers.join_sentences(*(findings.describe_similarity_curve(rows, title) for title, rows in curves)),
         "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. In Section "
         "3.2 of the paper the exponential follows the curves of most heads.",
         part=select_rows(draft.table, "which", *_WHICH),
         paper="Figure 3",
         tab="2: similarity",
-        charts=tuple(
-            charts.similarity(table, title=titles[which], domain=numbers.find_span(draft.rows, charts.SIMILARITIES))
-            for which, table in curves.items()
-        ),
+        charts=tuple(charts.similarity(rows, title=title, domain=domain) for title, rows in curves),
     )
-
-
-def _name_kv_head(row: numbers.Row) -> str:
-    return f"layer {row['layer']}, KV head {row['kv_head']}"
 
 
 FITTED = [
@@ -139,10 +130,10 @@ NO_SINK = "A sliding window hides position 0 from every head, so no head can att
 
 def _build_attention(source: Source) -> Figure:
     draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
-    if not draft.table.num_rows:
+    if not draft.rows:
         return draft.leave_empty(NO_POSITIONS)
     fit = only_row(source.ask_query("assumption_weights_model"))
-    curve = source.ask_query("weights_fit_curve").table
+    curve = source.ask_query("weights_fit_curve").rows()
     return draft.show(
         numbers.join_sentences(findings.describe_attention(draft.rows, source.query), findings.describe_phases(fit)),
         "Each head is first averaged over sequences; the fit is to the log of the weight. In the paper the weight of "
@@ -151,13 +142,13 @@ def _build_attention(source: Source) -> Figure:
         paper="Figure 4",
         tab="3: weights",
         marks="Line: mean over heads; band: middle 80 % of them; dashed: fit.",
-        charts=(charts.attention(draft.table, curve, query=source.query, fit=fit),),
+        charts=(charts.attention(draft.rows, curve, query=source.query, fit=fit),),
     )
 
 
 def _build_variants(source: Source) -> Figure:
     draft = Draft("weight-variants", "Phases of the heads", source.ask_query("assumption_weights"))
-    if not draft.table.num_rows:
+    if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
     return draft.show(
         findings.describe_weight_variants(draft.rows),
@@ -165,7 +156,7 @@ def _build_variants(source: Source) -> Figure:
         "printed in the paper, oscillation and growth share one η. The paper does not fit single heads.",
         part=draft.table.select(FITTED),
         tab="3: weights",
-        charts=(charts.weight_variants(draft.table),),
+        charts=(charts.weight_variants(draft.rows),),
     )
 
 
@@ -194,7 +185,7 @@ def _build_sinks(source: Source) -> Figure:
         part=table,
         marks="Strokes: one head each; dots: mean of the layer with its 95 % interval over sequences; dashed: an equal "
         "share for every key.",
-        charts=(charts.sink_map(table), charts.sink_by_layer(table, source.ask_study("layer_profiles").table)),
+        charts=(charts.sink_map(rows), charts.sink_by_layer(rows, source.ask_study("layer_profiles").rows())),
     )
 
 

@@ -6,7 +6,6 @@ from math import ceil, floor, inf, log10
 from typing import Any
 
 import altair as alt
-import pyarrow as pa
 
 from reports.bounds import findings
 from reports.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
@@ -28,9 +27,9 @@ COVERAGES = {
 WIDTHS = {"precision_width": "Precision", "recall_width": "Recall"}
 
 
-def coverage(kappas: pa.Table) -> alt.LayerChart:
+def coverage(kappas: Sequence[Row]) -> alt.LayerChart:
     """Share of (head, N) whose mean lies within the printed envelope, against κ (``coverage``)."""
-    title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
+    title, rows = "Coverage of the envelope against κ", kappas
     shares = [row["premise_share"] for row in numbers.drop_nulls(findings.select_printed(rows), "premise_share")]
     premise = [level(shares[0], "Δ > 0")] if shares else []
     return _draw_by_kappa(
@@ -38,19 +37,17 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
     )
 
 
-def width(kappas: pa.Table) -> alt.LayerChart:
+def width(kappas: Sequence[Row]) -> alt.LayerChart:
     """Mean width of the printed envelope against κ (``coverage``)."""
     title = "Width of the envelope against κ"
-    return _draw_by_kappa(
-        kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.describe_width(kappas.to_pylist())
-    )
+    return _draw_by_kappa(kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.describe_width(kappas))
 
 
 def _draw_by_kappa(
-    kappas: pa.Table, lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
+    kappas: Sequence[Row], lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
 ) -> alt.LayerChart:
     """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
-    rows = findings.select_printed(kappas.to_pylist())
+    rows = findings.select_printed(kappas)
     drawn = {column: name for column, name in lines.items() if numbers.drop_nulls(rows, column)}
     ticks = [row["kappa"] for row in rows]
     x = log_axis("kappa", "κ (log scale)", ticks, written=".4~g", thinned=False, padding=14)
@@ -64,9 +61,8 @@ def _draw_by_kappa(
     return layer_chart(rows, title, description, *best, *others, *draw_dotted_lines(base, y, drawn))
 
 
-def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
+def margins(rows: Sequence[Row], regimes: Sequence[Row]) -> alt.LayerChart:
     """Δ/B against N, mean over heads, with the regimes (Table 2; ``bounds_by_n``, ``regimes_of_model``)."""
-    rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
     x = n_axis(last)
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
@@ -78,7 +74,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
         "Δ/B against N",
         f"Line chart against N on a log axis. {findings.describe_margins(rows)}",
         zero,
-        *_mark_regimes(regimes.to_pylist(), last),
+        *_mark_regimes(regimes, last),
         line.mark_line(style="mean"),
         points(line.encode(tooltip=tooltip), always=len(numbers.drop_nulls(rows, "margin")) == 1),
     )
@@ -116,9 +112,9 @@ def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
     return {"scale": scale, "axis": alt.Axis(values=inside, format=".1~g")}
 
 
-def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
+def gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart:
     """Mean minus lower bound at each point of the grid, by β and N (one family of ``monte_carlo_grid``)."""
-    rows = findings.select_gap_points(grid.to_pylist(), metric)
+    rows = findings.select_gap_points(grid, metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})
     color = alt.Color(

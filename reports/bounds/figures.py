@@ -1,7 +1,7 @@
 """Evaluation of the bounds: coverage and width, Tables 1 and 2, and the bounds in expectation."""
 
 from reports.bounds import charts, findings, tables
-from reports.figures import Draft, Figure, Section, Source, has_values, only_row, select_rows
+from reports.figures import Draft, Figure, Section, Source, only_row, select_rows
 from reports.findings import numbers
 from reports.separation import figures as separation
 
@@ -91,7 +91,7 @@ def _build_coverage(source: Source) -> Figure:
         "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
         marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
-        charts=(charts.coverage(draft.table),),
+        charts=(charts.coverage(rows),),
     )
 
 
@@ -106,7 +106,7 @@ def _build_width(source: Source) -> Figure:
         findings.describe_width(rows),
         "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are close at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
-        charts=(charts.width(draft.table),),
+        charts=(charts.width(rows),),
     )
 
 
@@ -158,15 +158,16 @@ def _build_margins(source: Source) -> Figure:
     draft = Draft("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
     printed = select_rows(draft.table, "family", "printed")
     table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
-    if not has_values(table, "margin"):
+    rows = table.to_pylist()
+    if not numbers.drop_nulls(rows, "margin"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
     return draft.show(
-        findings.describe_margins(table.to_pylist()),
+        findings.describe_margins(rows),
         "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
         part=table,
         marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
-        charts=(charts.margins(table, source.ask_query("regimes_of_model").table),),
+        charts=(charts.margins(rows, source.ask_query("regimes_of_model").rows()),),
         broad=True,
     )
 
@@ -208,16 +209,17 @@ def _build_gaps(source: Source, family: str) -> Figure:
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
     table = select_rows(draft.table, "family", family)
-    metrics = [metric for metric in ("precision", "recall") if has_values(table, f"{metric}_holds")]
+    rows = table.to_pylist()
+    metrics = [metric for metric in ("precision", "recall") if numbers.drop_nulls(rows, f"{metric}_holds")]
     panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
         return draft.leave_empty("No point of the grid has such a bound.")
-    points = {metric: findings.select_gap_points(table.to_pylist(), metric) for metric in metrics}
+    points = {metric: findings.select_gap_points(rows, metric) for metric in metrics}
     return draft.show(
         numbers.join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
         part=table,
-        charts=tuple(charts.gaps(table, metric=metric, title=panel) for metric, panel in panels.items()),
+        charts=tuple(charts.gaps(rows, metric=metric, title=panel) for metric, panel in panels.items()),
         titled=True,
         tab=f"Gaps, {name}",
     )

@@ -4,12 +4,21 @@ from collections.abc import Sequence
 from functools import partial
 
 import altair as alt
-import pyarrow as pa
 
 from reports import theme
-from reports.chance.findings import MEASURES
+from reports.chance.figures import MEASURES
 from reports.contexts import findings
-from reports.elements import DASHES, X2Value, XValue, difference_map, draw_dotted_lines, layer_chart, log_axis, tooltips
+from reports.elements import (
+    DASHES,
+    ENDS,
+    X2Value,
+    XValue,
+    difference_map,
+    draw_dotted_lines,
+    layer_chart,
+    log_axis,
+    tooltips,
+)
 from reports.findings.numbers import Row, drop_nulls
 from reports.kinds.labels import segments, stack_shares
 
@@ -26,12 +35,12 @@ ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 """Elbows that are drawn, as the legend names them."""
 
 
-def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.LayerChart:
+def context_metric(metrics: Sequence[Row], *, metric: str, same: str = "n") -> alt.LayerChart:
     """Precision, Recall or specificity against the size of the context (``metrics_by_query``).
 
     Along a line ``same`` is the same: ``n``, or ``share``, the number of keys of which one is selected.
     """
-    rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
+    rows_of_metric = [_add_context(row) for row in metrics if row["metric"] == metric]
     rows = [row for row in rows_of_metric if row["n"] > 1] or rows_of_metric  # at N = 1 all are 1 by definition
     rows = rows if same == "n" else _drop_single(rows)
     top, name = max(row["mean"] for row in rows) or 1, MEASURES[metric]
@@ -42,7 +51,7 @@ def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.La
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
     dash = alt.StrokeDash(f"{same}:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
     base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
-    shown = {"context": _CONTEXT, "n": "N", "mean": f"Mean {name}", "low": "95 % interval from", "high": "to"}
+    shown = {"context": _CONTEXT, "n": "N", "mean": f"Mean {name}", **ENDS}
     says = findings.describe_metric(rows_of_metric, metric) if same == "n" else "The share is the same along it."
     return layer_chart(
         rows,
@@ -56,9 +65,9 @@ def context_metric(metrics: pa.Table, *, metric: str, same: str = "n") -> alt.La
     )
 
 
-def has_shares(metrics: pa.Table) -> bool:
+def has_shares(metrics: Sequence[Row]) -> bool:
     """Whether some share of the keys is selected at two sizes of the context or more."""
-    return bool(_drop_single([_add_context(row) for row in metrics.to_pylist() if row["n"] > 1]))
+    return bool(_drop_single([_add_context(row) for row in metrics if row["n"] > 1]))
 
 
 def _drop_single(rows: Sequence[Row]) -> list[Row]:
@@ -135,9 +144,9 @@ def context_slopes(slopes: Sequence[Row], *, metric: str, n: int) -> alt.LayerCh
     return difference_map(slopes, "mean", title, findings.describe_heads(slopes, metric), {"mean": "Change"})
 
 
-def context_elbows(elbows: pa.Table) -> alt.LayerChart:
+def context_elbows(elbows: Sequence[Row]) -> alt.LayerChart:
     """Elbow of the model and of its heads against the size of the context (``elbows_by_query``)."""
-    rows = [_add_context(row) for row in elbows.to_pylist()]
+    rows = [_add_context(row) for row in elbows]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
     quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
     tooltip = tooltips(
@@ -159,14 +168,14 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
     )
 
 
-def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
+def context_labels(shares: Sequence[Row], changes: Sequence[Row]) -> alt.LayerChart:
     """Share of each kind of head at each size of the context (``labels_by_query``, ``label_changes``)."""
-    rows = [_add_context(row) for row in shares.to_pylist()]
+    rows = [_add_context(row) for row in shares]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
     tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")
     return layer_chart(
         stack_shares(rows, "context"),
         "Kinds of heads against context size",
-        f"Stacked bars of the share of each kind of head. {findings.describe_labels(rows, changes.to_pylist())}",
+        f"Stacked bars of the share of each kind of head. {findings.describe_labels(rows, changes)}",
         *segments(x, tooltip),
     )

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from reports.chance.findings import FLOOR
+from reports.chance.figures import FLOOR
 from reports.contexts import charts, findings
-from reports.figures import NOT_ANALYSED, Draft, Figure, Source, has_values
+from reports.figures import NOT_ANALYSED, Draft, Figure, Source
 from reports.findings import numbers
 
 ONE_QUERY = (
@@ -28,37 +28,34 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
 def _build_metrics(source: Source) -> Figure:
     """Of every query by classes of context size, else of those that were chosen."""
     curves = source.ask_study("context_curves")
-    keys = ("query", "n_keys", "metric", "n", "heads")
-    every = pa.Table.from_pylist(findings.average_sequences(curves.rows(), *keys))
-    answer = curves if every.num_rows else source.ask_study("metrics_by_query")
+    every = findings.average_sequences(curves.rows(), "query", "n_keys", "metric", "n", "heads")
+    answer = curves if every else source.ask_study("metrics_by_query")
     draft = Draft("context-metrics", "Precision, Recall and specificity against context size", answer)
-    table = every if every.num_rows else draft.table
-    if not findings.has_several_contexts(table.to_pylist()):
+    rows = every or draft.rows
+    if not findings.has_several_contexts(rows):
         return draft.leave_empty("Fewer than two of the queries have two keys to select from.")
     slopes = findings.describe_slopes(source.ask_study("context_slopes", n=source.n).rows(), source.n)
-    changes = (findings.describe_metric(table.to_pylist(), metric) for metric in findings.METRICS)
-    kept = ("n", "share") if charts.has_shares(table) else ("n",)
+    changes = (findings.describe_metric(rows, metric) for metric in findings.METRICS)
+    queries = (
+        " and all their queries that see at most so many keys and more than half of them"
+        if every
+        else ", which are the same for every size: a query selects among the tokens up to its own"
+    )
+    kept = ("n", "share") if charts.has_shares(rows) else ("n",)
     return draft.show(
         slopes or numbers.join_sentences(*changes),
-        f"Each point is a mean over heads, each first averaged over sequences{_OF_QUERIES[bool(every.num_rows)]}. "
+        f"Each point is a mean over heads, each first averaged over sequences{queries}. "
         f"At N = 1 all are 1 by definition, and left out. {FLOOR} No null is drawn: selections at "
         "random may change with the context, too. The paper measures only at 1024 tokens.",
-        part=table,
+        part=pa.Table.from_pylist(every) if every else None,
         marks="Stronger lines: larger N, or smaller shares; rules: 95 % intervals over sequences; ticks: the floor N/n "
         "of Precision.",
         tab="Context size",
         stacked=len(kept) > 1,
         charts=tuple(
-            charts.context_metric(table, metric=metric, same=same) for metric in findings.METRICS for same in kept
+            charts.context_metric(rows, metric=metric, same=same) for metric in findings.METRICS for same in kept
         ),
     )
-
-
-_OF_QUERIES = {
-    True: " and all their queries that see at most so many keys and more than half of them",
-    False: ", which are the same for every size: a query selects among the tokens up to its own",
-}
-"""Of which queries a point is: of every one, or of those that were chosen."""
 
 
 def _build_heads(source: Source) -> tuple[Figure, ...]:
@@ -66,8 +63,8 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
     draft = Draft(
         "context-heads", "Change of every head with the context", source.ask_study("context_slopes", n=source.n)
     )
-    slopes = {metric: findings.average_slopes(draft.rows, metric) for metric in findings.METRICS if draft.rows}
-    if not slopes or not slopes["recall"]:
+    slopes = {metric: findings.average_slopes(draft.rows, metric) for metric in findings.METRICS}
+    if not slopes["recall"]:
         return ()
     told = draft.show(
         numbers.join_sentences(
@@ -85,14 +82,14 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
 
 def _build_elbows(source: Source) -> Figure:
     draft = Draft("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
-    if not has_values(draft.table, "model_elbow_n") and not has_values(draft.table, "median_elbow_n"):
+    if not any(numbers.drop_nulls(draft.rows, column) for column in charts.ELBOWS):
         return draft.leave_empty(source.explain_empty(findings.describe_elbows(draft.rows)))
     return draft.show(
         findings.describe_elbows(draft.rows),
         "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         marks="Band: middle half of the heads that have an elbow.",
         tab="Context size",
-        charts=(charts.context_elbows(draft.table),),
+        charts=(charts.context_elbows(draft.rows),),
     )
 
 
@@ -101,11 +98,11 @@ def build_labels(source: Source) -> tuple[Figure, ...]:
     draft = Draft("context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query"))
     if not findings.has_several_contexts(draft.rows):
         return ()
-    changes = source.ask_study("label_changes")
+    changes = source.ask_study("label_changes").rows()
     figure = draft.show(
-        findings.describe_labels(draft.rows, changes.rows()),
+        findings.describe_labels(draft.rows, changes),
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         tab="By context",
-        charts=(charts.context_labels(draft.table, changes.table),),
+        charts=(charts.context_labels(draft.rows, changes),),
     )
     return (figure,)

@@ -9,7 +9,7 @@ from math import isnan
 from statistics import fmean
 
 from geometry.statistics.moments import estimate_mean
-from reports.chance.findings import MEASURES
+from reports.chance.figures import MEASURES
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number
 from reports.kinds.findings import LABELS

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 
 import altair as alt
-import pyarrow as pa
 
 from reports import theme
 from reports.effects import findings
 from reports.elements import (
+    ENDS,
     HEAD,
     head_grid,
+    keep_columns,
     layer_chart,
     level,
     log_axis,
@@ -51,20 +52,18 @@ PANELS = {
 """The policies of each chart of losses, by its title."""
 
 
-def loss_map(heads: pa.Table) -> alt.LayerChart:
+def loss_map(heads: Sequence[Row]) -> alt.LayerChart:
     """Increase of the loss without each head, layers by heads (``ablation_by_head``)."""
-    return _draw_map(
-        heads, "delta_loss", "Loss increase (nats)", findings.describe_ablation(heads.to_pylist()), log=True
-    )
+    return _draw_map(heads, "delta_loss", "Loss increase (nats)", findings.describe_ablation(heads), log=True)
 
 
-def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
+def measure_map(heads: Sequence[Row], *, measure: str) -> alt.LayerChart:
     """A measure of every head, on the same grid."""
     name = findings.MEASURES[measure]
     return _draw_map(heads, measure, name, f"{name} of every head.", log=measure == "effective_keys")
 
 
-def kind_map(heads: pa.Table) -> alt.LayerChart:
+def kind_map(heads: Sequence[Row]) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
     rows = _select_rows(heads)
     base, height = head_grid(rows)
@@ -78,7 +77,7 @@ def kind_map(heads: pa.Table) -> alt.LayerChart:
     )
 
 
-def _draw_map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
+def _draw_map(heads: Sequence[Row], column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
     """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
     rows = _select_rows(heads, column)
     base, height = head_grid(rows)
@@ -111,8 +110,7 @@ def _list_ticks(reach: float, constant: float, *, signed: bool) -> list[float]:
 
 SHOWN = {
     "delta_loss": "Loss increase without the head",
-    "low": "95 % interval from",
-    "high": "to",
+    **ENDS,
     "kl": "KL",
     "recall": "Recall",
     "effective_keys": "Effective keys",
@@ -120,18 +118,16 @@ SHOWN = {
 """Columns of the tooltip of a head besides its place and kind, with their names."""
 
 
-def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
+def _select_rows(heads: Sequence[Row], *columns: str) -> list[Row]:
     """Select the columns of the tooltip and some others: a page holds the rows of every chart."""
-    return add_nearest(
-        heads.select([*dict.fromkeys(("layer", "head", "label", "nearest", *SHOWN, *columns))]).to_pylist()
-    )
+    return add_nearest(keep_columns(heads, "layer", "head", "label", "nearest", *SHOWN, *columns))
 
 
 def _make_tooltip(**shown: str) -> list[alt.Tooltip]:
     return [*HEAD, *tooltips(".3~g", label="Kind", **SHOWN | shown)]
 
 
-def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
+def loss_scatter(heads: Sequence[Row], *, measure: str, correlation: Row) -> alt.LayerChart:
     """Increase of the loss against one measure, a dot for each head that has it (``ablation_by_head``).
 
     ``correlation`` is its row of ``loss_associations``; of its kind ``selected``, the loss is that of keeping 16 keys.
@@ -161,20 +157,16 @@ def list_panels(policies: Sequence[Row]) -> list[str]:
     return [title for title, names in PANELS.items() if measured & {*names}]
 
 
-def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
+def loss_by_keys(policies: Sequence[Row], *, panel: str) -> alt.LayerChart:
     """Increase of the loss against the mean number of keys, a curve for each policy of a panel (``loss_by_keys``)."""
-    rows = [
-        {**row, "name": findings.POLICIES[row["policy"]]}
-        for row in policies.to_pylist()
-        if row["policy"] in PANELS[panel]
-    ]
+    rows = [{**row, "name": findings.POLICIES[row["policy"]]} for row in policies if row["policy"] in PANELS[panel]]
     drawn = [name for name in PANELS[panel] if any(row["policy"] == name for row in rows)]
     labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
     kept = [row["keys_kept"] for row in rows]
     ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]
     x = log_axis("keys_kept", "Keys kept, mean (log scale)", ticks, padding=12)
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS, nice=False))
-    shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
+    shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", **ENDS}
     shown |= {"excess_loss": "Excess over the same N"}
     tooltip = [*tooltips(name="Policy"), alt.Tooltip("draws:Q", title="Draws"), *tooltips(".3~g", **shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
@@ -198,8 +190,7 @@ def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
     return layer_chart(
         rows,
         panel,
-        "Line chart of the loss increase against the number of keys kept. "
-        f"{findings.describe_budgets(policies.to_pylist())}",
+        f"Line chart of the loss increase against the number of keys kept. {findings.describe_budgets(policies)}",
         level(0, ""),
         *marks,
     )

@@ -3,10 +3,10 @@
 A figure without rows is left out, and so is the section if all are: most studies do not ask for effects.
 """
 
-import pyarrow as pa
+from collections.abc import Sequence
 
 from reports.effects import charts, findings
-from reports.figures import Figure, Section, Source, has_values
+from reports.figures import Figure, Section, Source
 from reports.findings import numbers
 from reports.queries import Answer
 
@@ -45,12 +45,12 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         "paper removes no head.",
         answer,
         charts=(
-            charts.loss_map(answer.table),
-            *([charts.kind_map(answer.table)] if has_values(answer.table, "label") else []),
+            charts.loss_map(rows),
+            *([charts.kind_map(rows)] if numbers.drop_nulls(rows, "label") else []),
             *(
-                charts.measure_map(answer.table, measure=measure)
+                charts.measure_map(rows, measure=measure)
                 for measure in ("effective_keys", "recall")
-                if has_values(answer.table, measure)
+                if numbers.drop_nulls(rows, measure)
             ),
         ),
         titled=True,
@@ -69,15 +69,13 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         answer,
         part=answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         whole=answer.table,
-        charts=tuple(
-            charts.loss_scatter(answer.table, measure=row["measure"], correlation=row) for row in correlations
-        ),
+        charts=tuple(charts.loss_scatter(rows, measure=row["measure"], correlation=row) for row in correlations),
         listing=findings.tabulate_correlations(correlations),
     )
-    return maps, scatter, *_build_error(source, answer.table, associations)
+    return maps, scatter, *_build_error(source, rows, associations)
 
 
-def _build_error(source: Source, heads: pa.Table, associations: Answer) -> tuple[Figure, ...]:
+def _build_error(source: Source, heads: Sequence[numbers.Row], associations: Answer) -> tuple[Figure, ...]:
     """Whether the loss of keeping 16 keys goes with what they leave of the head's output, in the words of the claim."""
     rows = [row for row in associations.rows() if row["kind"] == "selected"]
     shown = [row for row in rows if row["measure"] in {findings.ERROR, "weight_left_out_16"}]
@@ -122,7 +120,7 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer,
-            charts=tuple(charts.loss_by_keys(answer.table, panel=panel) for panel in charts.list_panels(rows)),
+            charts=tuple(charts.loss_by_keys(rows, panel=panel) for panel in charts.list_panels(rows)),
             titled=True,
         ),
     )

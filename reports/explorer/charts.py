@@ -10,7 +10,6 @@ from math import isfinite
 from typing import Any
 
 import altair as alt
-import pyarrow as pa
 
 from reports.elements import (
     DASHES,
@@ -94,13 +93,13 @@ _SHOWN = "!isValid(datum[quantity]) ? ': –' : ': ' + format(datum[quantity], '
 _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
-def explorer(heads: pa.Table, curves: pa.Table, *, n: int, first: Row) -> alt.ConcatChart:
+def explorer(heads: Sequence[Row], curves: Sequence[Row], *, n: int, first: Row) -> alt.ConcatChart:
     """A map of all heads, and the curves of the head that is chosen by a click or in two inputs.
 
     Rows are ``explorer_heads``, at ``n``, and ``explorer_curves``, whose lists are over n; ``first`` is chosen first.
     Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
-    rows = add_nearest(_join_rows(heads.to_pylist(), curves.to_pylist()))
+    rows = add_nearest(_join_rows(heads, curves))
     chosen = _make_choice(rows, first)
     curves_of_one = alt.concat(
         *(_draw_curves(rows, name, chosen) for name in LINES),

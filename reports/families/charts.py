@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import altair as alt
-import pyarrow as pa
 
 from reports import theme
 from reports.elements import (
@@ -58,12 +57,12 @@ def member_axis(rows: Sequence[Row], field: str = "label", *, orient: Literal["b
     return x.axis(labelAngle=-40, labelOverlap=len(labels) > MOST_LABELS, grid=False, orient=orient)
 
 
-def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerChart:
+def trend(table: Sequence[Row], quantity: str, *, ordered: bool = True) -> alt.LayerChart:
     """A quantity over the members with its interval, a cross for one that lacks it (``family_of_model``).
 
     A line connects members that are ``ordered`` along an axis.
     """
-    rows = [row for row in table.to_pylist() if row["quantity"] == quantity]
+    rows = [row for row in table if row["quantity"] == quantity]
     title = findings.title_quantity(quantity)
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=True))
@@ -88,10 +87,10 @@ def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
     return marks.encode(y=YValue("height"))
 
 
-def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
+def separation_and_chance(table: Sequence[Row], name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
     """Recall or AUC over the members beside chance and the twins of random weights (``family_of_model``)."""
     names = {name + end: label for end, label in BESIDE.items()}
-    rows = [row for row in table.to_pylist() if row["quantity"] in names]
+    rows = [row for row in table if row["quantity"] in names]
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
     layers: list[alt.Chart] = []
@@ -131,10 +130,10 @@ def _shape_points(points: alt.Chart, labels: Sequence[str], label: str) -> alt.C
     return placed
 
 
-def kinds(table: pa.Table) -> alt.LayerChart:
+def kinds(table: Sequence[Row]) -> alt.LayerChart:
     """Share of each kind of head over the members (``family_of_model``)."""
     names = {quantity: label for label, quantity in KINDS.items()}
-    rows = [row for row in table.to_pylist() if row["quantity"] in names]
+    rows = [row for row in table if row["quantity"] in names]
     given = [
         {"member": row["member"], "label": names[row["quantity"]], "name": row["label"], "share": row["value"]}
         for row in rows
@@ -152,9 +151,8 @@ def kinds(table: pa.Table) -> alt.LayerChart:
     )
 
 
-def layers(table: pa.Table, title: str) -> alt.LayerChart:
+def layers(rows: Sequence[Row], title: str) -> alt.LayerChart:
     """A quantity of heads by layer and member: a map of layers by members (``family_layers``)."""
-    rows: list[Row] = table.to_pylist()
     there = list_layers([row for row in rows if row["layer"] is not None])
     y = alt.Y("layer:O", scale=alt.Scale(domain=there)).title("Layer")
     colour = alt.Color("value:Q", title=None, scale=alt.Scale(domainMin=0))
@@ -170,9 +168,9 @@ def layers(table: pa.Table, title: str) -> alt.LayerChart:
     )
 
 
-def heads(table: pa.Table, title: str) -> alt.LayerChart:
+def heads(table: Sequence[Row], title: str) -> alt.LayerChart:
     """The map of heads of one member, which a slider chooses (``family_heads``)."""
-    rows = drop_nulls(table.to_pylist(), "layer")
+    rows = drop_nulls(table, "layer")
     members = sorted({row["member"] for row in rows})
     places = {member: place for place, member in enumerate(members)}
     base, height = head_grid(rows)
@@ -201,12 +199,12 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
     return chart.add_params(slider)
 
 
-def traces(table: pa.Table, title: str, *, threshold: float | None = None) -> alt.LayerChart:
+def traces(table: Sequence[Row], title: str, *, threshold: float | None = None) -> alt.LayerChart:
     """A quantity of every head over the studies (``family_heads``).
 
     Heads in which it comes to exceed ``threshold`` are blue, the largest with their names.
     """
-    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table.to_pylist()]
+    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table]
     last = max(row["member"] for row in drop_nulls(rows, "value"))
     ended = [row for row in rows if row["member"] == last and row["appears"] and row["value"] is not None]
     named = _select_names(ended, max(row["value"] for row in drop_nulls(rows, "value")))
@@ -241,10 +239,10 @@ def _select_names(heads: Sequence[Row], largest: float) -> list[str]:
     return [row["name"] for row in chosen[:MOST_NAMES]]
 
 
-def verdicts(table: pa.Table) -> alt.LayerChart:
+def verdicts(table: Sequence[Row]) -> alt.LayerChart:
     """The verdict of every member on every claim, members under the words of the claim (``family_claims``)."""
     names = {verdict: f"{sign} {verdict}" for verdict, (sign, _) in VERDICTS.items()}
-    rows = [{**row, "named": names.get(row["verdict"], "×")} for row in table.to_pylist()]
+    rows = [{**row, "named": names.get(row["verdict"], "×")} for row in table]
     words = {row["claim"]: textwrap.wrap(row["statement"], CLAIM_WIDTH) for row in rows}
     above = CLAIM_LINE * max(len(lines) for lines in words.values()) + 4
     gap = above / (above + CLAIM_CELLS)

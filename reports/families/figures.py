@@ -1,17 +1,16 @@
 """Figures of a family of studies: quantities over its members, by layer and head, claims, differences, selections."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import altair as alt
 import duckdb
-import pyarrow as pa
 
 from reports.families import charts, findings
-from reports.families.tables import tabulate_family_differences, tabulate_onsets, tabulate_overlaps
-from reports.figures import Draft, Figure, Section, has_values, select_rows
+from reports.figures import Draft, Figure, Section, select_rows
+from reports.findings.numbers import Row, drop_nulls
 from reports.queries import Answer, ask
 
 MOST_CELLS = 20_000
@@ -112,63 +111,63 @@ def tell_first(source: FamilySource) -> list[str]:
 
 def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
     """Small multiples: a chart of each quantity."""
-    there = [name for name in BY_MEMBER if has_values(_select_quantity(answer, name), "value")]
     draft = Draft("trends-of-model", "Quantities of the model", answer)
+    there = [name for name in BY_MEMBER if _has_quantity(draft.rows, name)]
     if not there:
         return draft.leave_empty(NOT_MEASURED)
     reading = (
         "Points: means over heads and sequences; vertical lines: 95 % intervals over sequences; ×: a study without "
         "results."
     )
-    drawn = tuple(charts.trend(draft.table, name, ordered=ordered) for name in there)
+    drawn = tuple(charts.trend(draft.rows, name, ordered=ordered) for name in there)
     return draft.show("", reading, charts=drawn)
 
 
 def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
     draft = Draft(f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance", answer)
-    if not has_values(_select_quantity(draft.answer, f"{name}_compared"), "value"):
+    if not _has_quantity(draft.rows, f"{name}_compared"):
         return draft.leave_empty("No study that has landed is compared with chance.")
     reading = (
         "Means over heads and ln N, with 95 % intervals over sequences; ×: a study without results. A twin has the "
         "architecture with random weights; studies without one have no such point."
     )
-    drawn = (charts.separation_and_chance(draft.table, name, BESIDE_CHANCE[name], ordered=ordered),)
+    drawn = (charts.separation_and_chance(draft.rows, name, BESIDE_CHANCE[name], ordered=ordered),)
     return draft.show("", reading, charts=drawn)
 
 
-def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
-    """The rows of one quantity."""
-    return select_rows(answer.table, "quantity", quantity)
+def _has_quantity(rows: Sequence[Row], quantity: str) -> bool:
+    return any(row["quantity"] == quantity and row["value"] is not None for row in rows)
 
 
 def _build_kinds(answer: Answer) -> Figure:
     draft = Draft("family-kinds", "Kinds of heads over the studies", answer)
-    if not _select_quantity(draft.answer, "other_share").num_rows:
+    if not any(row["quantity"] == "other_share" for row in draft.rows):
         return draft.leave_empty(NOT_MEASURED)
     reading = "Shares of heads and sequences that meet the rule of each kind."
-    return draft.show("", reading, charts=(charts.kinds(draft.table),))
+    return draft.show("", reading, charts=(charts.kinds(draft.rows),))
 
 
 def _build_layers(source: FamilySource) -> Figure:
     answers = {name: source.ask("family_layers", quantity=name) for name in BY_HEAD}
-    known = {name: answer for name, answer in answers.items() if has_values(answer.table, "value")}
+    known = {name: answer for name, answer in answers.items() if drop_nulls(answer.rows(), "value")}
     draft = Draft("layers-of-members", "Layers by studies", next(iter((known or answers).values())))
     if not known:
         return draft.leave_empty(NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a study without results."
-    drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in known.items())
+    drawn = tuple(charts.layers(each.rows(), findings.title_quantity(name)) for name, each in known.items())
     return draft.show("", reading, charts=drawn)
 
 
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
     answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
+    rows = answer.rows()
     name, key = findings.title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
 
     def build(part: str, title: str, finding: str, reading: str, draw: Callable[..., alt.LayerChart]) -> Figure:
         draft = Draft(f"{part}-{key}", title, answer)
-        if not has_values(answer.table, "value"):
+        if not drop_nulls(rows, "value"):
             return draft.leave_empty(NOT_MEASURED)
-        return draft.show(finding, reading, charts=(draw(answer.table, title),), tab=name)
+        return draft.show(finding, reading, charts=(draw(rows, title),), tab=name)
 
     of_map = "Mean over sequences; the slider below chooses a study."
     of_traces = "A line for each head; blue ones come to exceed the threshold (dashed), the largest with their names."
@@ -190,7 +189,7 @@ def _build_onsets(answer: Answer) -> Figure:
         "The onset lies between the last study whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return draft.show("", reading, part=table, listing=tabulate_onsets(table.to_pylist()))
+    return draft.show("", reading, part=table, listing=findings.tabulate_onsets(table.to_pylist()))
 
 
 def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
@@ -203,8 +202,8 @@ def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
         "`measures`, which says what they are."
     )
     named = [row for row in draft.rows if row["quantity"] in findings.NAMES]
-    finding, listing = findings.describe_differences(draft.rows, of_model.rows()), tabulate_family_differences(named)
-    return draft.show(finding, reading, listing=listing)
+    finding = findings.describe_differences(draft.rows, of_model.rows())
+    return draft.show(finding, reading, listing=findings.tabulate_differences(named))
 
 
 def _build_overlaps(source: FamilySource) -> Figure:
@@ -217,7 +216,7 @@ def _build_overlaps(source: FamilySource) -> Figure:
         why = "No two consecutive studies read the same sequences."
         return draft.leave_empty(why)
     reading = "Exact; a key counts if it is among the N keys of largest weight of both. The head that shares least."
-    finding, listing = findings.describe_overlaps(draft.rows), tabulate_overlaps(draft.rows)
+    finding, listing = findings.describe_overlaps(draft.rows), findings.tabulate_overlaps(draft.rows)
     return draft.show(finding, reading, listing=listing)
 
 
@@ -230,6 +229,7 @@ def _build_claims(source: FamilySource) -> Figure:
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "study."
     )
-    shown = select_rows(draft.table, "claim", *known)
     finding = findings.describe_untested({row["claim"] for row in draft.rows} - known)
-    return draft.show(finding, reading, charts=(charts.verdicts(shown),), broad=True)
+    return draft.show(
+        finding, reading, charts=(charts.verdicts([row for row in draft.rows if row["claim"] in known]),), broad=True
+    )

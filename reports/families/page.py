@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from reports.families import figures as families
-from reports.families import findings, tables
+from reports.families import findings
 from reports.rendering import render, unvalidated
 from storage.errors import UserError
 from storage.files.staging import write_atomically
@@ -47,7 +47,7 @@ def write_family(
         origin=origin,
         told=families.tell_first(source),
         lead=findings.describe_members(members),
-        listing=tables.tabulate_members(members, reports),
+        listing=findings.tabulate_members(members, reports),
     )
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path

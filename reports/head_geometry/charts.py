@@ -7,7 +7,6 @@ from math import ceil, cos, floor, log10, pi, radians, sin
 
 import altair as alt
 import numpy as np
-import pyarrow as pa
 
 from reports.elements import (
     DASH_DOT,
@@ -53,21 +52,19 @@ NEAR = 2
 """The number of components is drawn if it is at most this many times the largest effective dimension."""
 
 
-def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
+def norms(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
     """‖s_N‖ of one head against N, also without sink and last token (Figure 7 top; ``diagnostics_of_head``)."""
-    rows = curve.to_pylist()
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
     lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
     description = f"Line chart of norms against N on a log axis. {findings.describe_norms(rows)}"
     return layer_chart(rows, title, description, *lines, height=PAIRED)
 
 
-def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+def cosines(rows: Sequence[Row], *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
     """Cosine of s_N with sink and last token against N (Figure 7 bottom; ``diagnostics_of_head``).
 
     ``domain`` spans the cosines of all charts side by side.
     """
-    rows = curve.to_pylist()
     y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
     lines = _draw_lines(rows, findings.COSINES, COSINE_DASHES, y)
     description = f"Line chart of cosines against N on a log axis. {findings.describe_cosines(rows)}"
@@ -90,13 +87,12 @@ def _draw_lines(
     return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
 
 
-def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerChart:
+def contributions(keys: Sequence[Row], *, title: str, largest: float) -> alt.LayerChart:
     """Mean contribution of every key to a head's output, by context size (Figure 10; ``contributions_of_head``).
 
     ``largest`` is the largest absolute cosine of other keys of all charts side by side.
     """
-    records = keys.to_pylist()
-    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(records))]
+    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(keys))]
     decades = _list_decades([row["norm"] for row in rows])
     y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
     base = alt.Chart().encode(
@@ -110,7 +106,7 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     )
     if numbers.drop_nulls(rows, "cosine"):
         base = base.encode(color=_colour_cosines(largest))
-    description = f"Scatter plot of contributions by context size. {findings.describe_contributions(records)}"
+    description = f"Scatter plot of contributions by context size. {findings.describe_contributions(keys)}"
     return layer_chart(
         rows,
         title,
@@ -177,15 +173,14 @@ def _colour_cosines(largest: float) -> alt.Color:
     return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
 
 
-def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
+def sphere(directions: Sequence[Row], *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
     """Value states of a head within three principal directions, as a ball (Figure 9; ``directions_of_head``).
 
     The ``n`` keys of largest weight are filled; ``of_kv_head`` is a row of ``principal_directions_by_head``.
     """
-    records = directions.to_pylist()
-    heavy = {row["position"] for row in findings.select_heaviest(records, n)}
+    heavy = {row["position"] for row in findings.select_heaviest(directions, n)}
     rows = sorted(
-        (_turn_key(row, heavy=row["position"] in heavy) for row in records),
+        (_turn_key(row, heavy=row["position"] in heavy) for row in directions),
         key=lambda row: (row["marked"], row["depth"]),
     )
     across, along = equal_scales((0, 0), ROOM)
@@ -312,14 +307,13 @@ def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
     return text.encode(x=x, y=y, text=alt.Text("name:N"))
 
 
-def dimensions(heads: pa.Table) -> alt.LayerChart:
+def dimensions(heads: Sequence[Row]) -> alt.LayerChart:
     """Effective dimension of KV heads by layer (beside Figure 9; ``principal_directions_by_head``)."""
-    records = heads.to_pylist()
-    rows = numbers.drop_nulls(records, "effective_dimension")
+    rows = numbers.drop_nulls(heads, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
-    x = layer_axis(records)
+    x = layer_axis(heads)
     y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
     shares = {
         f"share_{index}": f"Share of the {name} direction"
@@ -338,7 +332,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(records)}",
+        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(heads)}",
         *(level(size, f"all {size}") for size in near),
         ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
         means.encode(tooltip=of_layer),

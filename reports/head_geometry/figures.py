@@ -5,7 +5,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
+from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings import numbers
 from reports.head_geometry import charts, findings
 from reports.queries import Answer
@@ -88,13 +88,14 @@ def _build_diagnostics(source: Source) -> Figure:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
         return draft.leave_empty(why)
     domain = numbers.find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
-    turning = [one for one in shown if any(has_values(one.answer.table, column) for column in findings.COSINES)]
+    turning = [one for one in shown if any(numbers.drop_nulls(one.rows, column) for column in findings.COSINES)]
     panels = []
     for example in shown:
-        table = example.answer.table
-        panels.append(charts.norms(table, title=example.title))
+        panels.append(charts.norms(example.rows, title=example.title))
         if example in turning:
-            panels.append(charts.cosines(table, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain))
+            panels.append(
+                charts.cosines(example.rows, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain)
+            )
     return draft.show(
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
@@ -145,9 +146,7 @@ def _build_contributions(source: Source) -> Figure:
         marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
         "first key to the last token. Colour: cosine of its value state with the last token’s.",
         tab="Contributions",
-        charts=tuple(
-            charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown
-        ),
+        charts=tuple(charts.contributions(example.rows, title=example.title, largest=largest) for example in shown),
     )
 
 
@@ -184,7 +183,7 @@ def _build_spheres(source: Source) -> Figure:
         marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
         "KV head; filled: keys of the largest mean weight.",
         tab="Directions",
-        charts=tuple(draw(e.answer.table, title=e.title, of_kv_head=row) for e, row in shown),
+        charts=tuple(draw(e.rows, title=e.title, of_kv_head=row) for e, row in shown),
     )
 
 
@@ -192,13 +191,13 @@ def _build_dimensions(source: Source) -> Figure:
     draft = Draft(
         "effective-dimension", "Effective dimension by layer", source.ask_study("principal_directions_by_head")
     )
-    if not has_values(draft.table, "effective_dimension"):
+    if not numbers.drop_nulls(draft.rows, "effective_dimension"):
         return draft.leave_empty(findings.describe_dimensions(draft.rows) if draft.rows else NOT_ANALYSED)
     return draft.show(
         findings.describe_dimensions(draft.rows),
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
-        charts=(charts.dimensions(draft.table),),
+        charts=(charts.dimensions(draft.rows),),
         broad=True,
         marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",

@@ -1,13 +1,16 @@
-"""Findings at the top of a report: whether heads separate what they select, what cannot be told, and the facts."""
+"""Findings at the top of a report and at the end of a run: whether heads separate what they select, and the facts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import duckdb
+
 from geometry.statistics.verdicts import LEAST_SEQUENCES
 from reports.findings.claims import BEYOND, summarise_claims
 from reports.findings.listings import DASH, Listing
 from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
+from reports.queries import ask
 
 MOST_FACTS = 5
 """Largest number of facts that are told at the top of a page and at the end of a run."""
@@ -227,3 +230,23 @@ def tabulate_separation(separation: Separation) -> Listing:
             *((one.name, one.recall or DASH, one.lead or DASH, one.why) for one in separation.controls),
         ),
     )
+
+
+def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
+    """Summarise what a study found, at its last query: whether heads separate, what cannot be told, and facts.
+
+    Parameters
+    ----------
+    connection
+        Open warehouse that holds the study; only read from.
+    study
+        Name of the study.
+    """
+    facts, claims, measures, (overview,) = (
+        ask(connection, name, study=study).rows() for name in ("facts", "claims", "measures", "study_overview")
+    )
+    return [
+        describe_separation(judge_separation(overview, claims, measures)),
+        *iterate_gaps(overview, claims),
+        *(sentence for sentence, _ in select_facts(facts, claims)),
+    ]

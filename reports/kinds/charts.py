@@ -5,7 +5,6 @@ from functools import partial
 from typing import Literal
 
 import altair as alt
-import pyarrow as pa
 
 from reports import theme
 from reports.elements import (
@@ -15,6 +14,7 @@ from reports.elements import (
     XValue,
     YValue,
     head_grid,
+    keep_columns,
     layer_axis,
     layer_chart,
     list_layers,
@@ -51,13 +51,12 @@ SMALL = 12
 """Area of the shape in a cell without room for a letter, in square pixels."""
 
 
-def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
+def kinds_by_layer(shares: Sequence[Row], rows: Sequence[Row]) -> alt.LayerChart:
     """Share of each kind of head by layer (Figure 8; ``taxonomy_by_layer``; ``taxonomy_of_heads`` for its words)."""
     tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
-    rows = heads.to_pylist()
     x = layer_axis(rows)
     return layer_chart(
-        stack_shares([row for row in shares.to_pylist() if row["heads"]], "layer"),
+        stack_shares([row for row in shares if row["heads"]], "layer"),
         "Share of each kind by layer",
         f"Stacked bars of the share of each kind of head by layer. {findings.describe_depths(rows)}",
         *segments(x, tooltip),
@@ -65,9 +64,9 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     )
 
 
-def kinds_map(heads: pa.Table) -> alt.LayerChart:
+def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
     """The kind of every head, layers by heads (``taxonomy_of_heads``)."""
-    rows = add_nearest(heads.select(VERDICT).to_pylist())
+    rows = add_nearest(keep_columns(heads, *VERDICT))
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
     size = min(11, height // len(list_layers(rows)) - 2)
@@ -81,7 +80,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Kind of every head",
-        f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads.to_pylist())}",
+        f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads)}",
         fill_cells(base, letters=lettered).encode(tooltip=_make_score_tooltips()),
         sign,
         height=height,
@@ -98,10 +97,10 @@ def _make_score_tooltips() -> list[alt.Tooltip]:
     ]
 
 
-def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
+def kinds_plane(heads: Sequence[Row], thresholds: Sequence[Row]) -> alt.LayerChart:
     """Every head by level and change of cos(s_N, v_L) (``taxonomy_of_heads``, ``taxonomy_thresholds``)."""
-    rows = add_nearest(numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level"))
-    values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
+    rows = add_nearest(numbers.drop_nulls(keep_columns(heads, *SIGNATURE), "cos_last_level"))
+    values = {row["threshold"]: row["value"] for row in thresholds}
     (left, right), (low, high) = _find_extents(rows, values)
     x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))
     y = partial(alt.Y, title="cos(s, v of the last token), mean over ln N", scale=alt.Scale(domain=[low, high]))
@@ -160,9 +159,9 @@ def _make_signature_tooltips() -> list[alt.Tooltip]:
     return [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **cosines, **shares)]
 
 
-def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
+def kind_curves(curves: Sequence[Row], *, metric: str) -> alt.LayerChart:
     """Precision or Recall against N, mean and spread over the heads of each kind (Figure 11; ``curves_by_label``)."""
-    rows = [row for row in curves.to_pylist() if row["metric"] == metric]
+    rows = [row for row in curves if row["metric"] == metric]
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last), color=label_colour())
@@ -171,8 +170,7 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
     return layer_chart(
         rows,
         f"{numbers.NAMES[metric]} by kind of head",
-        "Line chart against N on a log axis, one line for each kind. "
-        f"{findings.describe_kind_curves(curves.to_pylist(), metric)}",
+        f"Line chart against N on a log axis, one line for each kind. {findings.describe_kind_curves(curves, metric)}",
         base.mark_area().encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),

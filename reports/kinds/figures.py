@@ -1,7 +1,7 @@
 """Kind of each head, its reasons and margin, and how well each kind separates (Figures 8 and 11)."""
 
-from reports.chance.findings import FLOOR
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
+from reports.chance.figures import FLOOR
+from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings import numbers
 from reports.kinds import charts
 from reports.kinds import findings as taxonomy_findings
@@ -38,7 +38,7 @@ def build_depth(source: Source) -> Figure:
     draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("taxonomy_of_heads"))
     if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
-    shares = source.ask_query("taxonomy_by_layer").table
+    shares = source.ask_query("taxonomy_by_layer").rows()
     return draft.show(
         numbers.join_sentences(
             taxonomy_findings.describe_kinds(draft.rows), taxonomy_findings.describe_depths(draft.rows)
@@ -50,16 +50,16 @@ def build_depth(source: Source) -> Figure:
         paper="Figure 8",
         tab="Over depth",
         marks="Map: heads that meet no rule are faint, in the colour of the nearest kind.",
-        charts=(charts.kinds_by_layer(shares, draft.table), charts.kinds_map(draft.table)),
+        charts=(charts.kinds_by_layer(shares, draft.rows), charts.kinds_map(draft.rows)),
     )
 
 
 def _build_plane(source: Source) -> Figure:
     draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("taxonomy_of_heads"))
-    thresholds = source.ask_query("taxonomy_thresholds").table
-    if not draft.table.num_rows or not thresholds.num_rows:
+    thresholds = source.ask_query("taxonomy_thresholds").rows()
+    if not draft.rows or not thresholds:
         return draft.leave_empty(NOT_ANALYSED)
-    if not has_values(draft.table, "cos_last_level"):
+    if not numbers.drop_nulls(draft.rows, "cos_last_level"):
         return draft.leave_empty("No head attends to two keys with a last token whose value state has a norm above 0.")
     return draft.show(
         taxonomy_findings.describe_planes(draft.rows),
@@ -68,7 +68,7 @@ def _build_plane(source: Source) -> Figure:
         "head_conditions has all conditions with their thresholds. Hollow: heads that "
         "meet no rule, in the colour of the nearest kind.",
         part=draft.table.select(SIGNATURE),
-        charts=(charts.kinds_plane(draft.table, thresholds),),
+        charts=(charts.kinds_plane(draft.rows, thresholds),),
         broad=True,
         tab="Thresholds",
     )
@@ -78,7 +78,7 @@ def _build_sensitivity(source: Source) -> Figure:
     draft = Draft(
         "kinds-sensitivity", "Dependence of the kinds on the thresholds", source.ask_query("taxonomy_thresholds")
     )
-    if not has_values(draft.table, "heads"):
+    if not numbers.drop_nulls(draft.rows, "heads"):
         return draft.leave_empty(NOT_ANALYSED)
     return draft.show(
         taxonomy_findings.describe_sensitivity(draft.rows),
@@ -91,7 +91,7 @@ def _build_sensitivity(source: Source) -> Figure:
 
 def _build_curves(source: Source) -> Figure:
     draft = Draft("kinds-curves", "Precision and Recall by kind of head", source.ask_query("curves_by_label"))
-    if not draft.table.num_rows:
+    if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
     return draft.show(
         taxonomy_findings.describe_kind_curves(draft.rows, "precision", "recall"),
@@ -101,5 +101,5 @@ def _build_curves(source: Source) -> Figure:
         paper="Figure 11",
         marks="Line: mean over the heads of a kind; band: middle 80 % of them.",
         tab="Precision and Recall",
-        charts=tuple(charts.kind_curves(draft.table, metric=metric) for metric in ("precision", "recall")),
+        charts=tuple(charts.kind_curves(draft.rows, metric=metric) for metric in ("precision", "recall")),
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
-import pyarrow as pa
 
 from reports.elements import HEAD, THINNED, layer_chart, place_legend, tooltips
 from reports.figures import Draft, Figure, Source
@@ -32,12 +31,12 @@ HEIGHT, LEGEND = 380, 66
 """Height of the plotting area and of the place of the legends above it, in pixels."""
 
 
-def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
+def head_map(heads: Sequence[Row], axes: Sequence[Row]) -> alt.LayerChart:
     """Every head as a point, in a colour that the reader chooses (``head_map``, ``head_map_axes``).
 
     The page marks the head that is chosen.
     """
-    rows = add_nearest([_shape_row(row) for row in heads.to_pylist()])
+    rows = add_nearest([_shape_row(row) for row in heads])
     offered = {name: title for name, title in COLOURS.items() if any(row[name] is not None for row in rows)}
     bind = alt.binding_select(options=list(offered), labels=list(offered.values()), name="Colour")
     chart: alt.LayerChart = layer_chart(
@@ -46,7 +45,7 @@ def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
         f"Dot plot of {len(rows)} heads in the plane of the first two principal components of their curves, coloured "
         "by nearest kind, by what they look at, by layer or by loss.",
         *_draw_regions(rows),
-        *_draw_points(rows, offered, {row["axis"]: row for row in axes.to_pylist()}),
+        *_draw_points(rows, offered, {row["axis"]: row for row in axes}),
         height=HEIGHT,
     )
     chart = chart.resolve_scale(color="independent", shape="independent")
@@ -268,16 +267,16 @@ def build_map(source: Source) -> Figure:
     draft = Draft("head-map", "Heads as points of a plane", source.ask_query("head_map"))
     if not draft.table.num_rows:
         return draft.leave_empty("The heads have no curves here, or ones that do not differ.")
-    axes = source.ask_study("head_map_axes")
+    axes = source.ask_study("head_map_axes").rows()
     return draft.show(
-        describe_map(draft.rows, axes.rows(), source.ask_study("measures").rows()),
+        describe_map(draft.rows, axes, source.ask_study("measures").rows()),
         "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
         "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. A region "
         "around the heads of a kind may hold others. What a head looks at is the pattern of largest lift among those "
         "that it has. The paper draws no such map.",
         marks="Filled: heads of a kind; hollow: nearest to it, but they meet no rule. Lines: around the heads of a "
         "kind; dotted: around those that are of it after a change of a threshold. Ring: the chosen head.",
-        charts=(head_map(draft.table, axes.table),),
+        charts=(head_map(draft.rows, axes),),
         broad=True,
         tab="On a plane",
     )

@@ -1,13 +1,14 @@
 """Charts of the limits of selection: distances from the rest, uniform weights, shares told apart, temperature."""
 
+from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, log10
 
 import altair as alt
-import pyarrow as pa
 
 from reports.elements import (
     DASHES,
+    ENDS,
     HEAD,
     count_axis,
     draw_dotted_lines,
@@ -21,6 +22,7 @@ from reports.elements import (
     tooltips,
 )
 from reports.findings import numbers
+from reports.findings.numbers import Row
 from reports.limits import findings
 
 DISTANCES = {"relative_distance": "largest weights", "relative_random_distance": "random keys", "fitted": "power of N"}
@@ -33,13 +35,13 @@ LOWEST = 1e-4
 """Lower end of the band of norms: a norm of 0 has no place on a log axis."""
 
 
-def distances(rows: pa.Table) -> alt.LayerChart:
+def distances(rows: Sequence[Row]) -> alt.LayerChart:
     """Distance of selected and of random keys from the rest against N, at the last query (``distances_by_n``)."""
-    last_rows = findings.select_last_query(rows.to_pylist())
+    last_rows = findings.select_last_query(rows)
     last = max(row["n"] for row in last_rows)
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
-    shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
+    shown = {"relative_distance": "Distance", **ENDS}
     shown |= {"relative_random_distance": "Random keys", "fitted": "Fit"}
     tooltip = tooltips(".3~g", n="N", **shown)
     drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(last_rows, column)}
@@ -60,9 +62,9 @@ def distances(rows: pa.Table) -> alt.LayerChart:
     )
 
 
-def distance_ratios(rows: pa.Table) -> alt.LayerChart:
+def distance_ratios(rows: Sequence[Row]) -> alt.LayerChart:
     """The same distance over that of random keys, a line for each size of the context (``distances_by_n``)."""
-    known = numbers.drop_nulls(rows.to_pylist(), "beside_random")
+    known = numbers.drop_nulls(rows, "beside_random")
     sizes = findings.list_sizes(known)
     scale = alt.Scale(domain=sizes)
     legend = alt.Legend(orient="top", title="Keys", format=",d")
@@ -84,28 +86,26 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
     )
 
 
-def convergence(rows: pa.Table) -> alt.LayerChart:
+def convergence(rows: Sequence[Row]) -> alt.LayerChart:
     """Effective keys and N_90 over the number of keys, mean and spread over heads (``convergence_by_query``)."""
-    records = rows.to_pylist()
-    x = log_axis("n_keys", "Number of keys (log scale)", findings.list_sizes(records), padding=14)
+    x = log_axis("n_keys", "Number of keys (log scale)", findings.list_sizes(rows), padding=14)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "effective_share_p10": "10 % of heads below"}
     shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀ over all"}
     tooltip = tooltips(".3~g", n_keys="Keys", **shown)
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     return layer_chart(
-        records,
+        rows,
         "Against the number of keys",
-        f"Line chart against the number of keys on a log axis. {findings.describe_convergence(records, [])}",
+        f"Line chart against the number of keys on a log axis. {findings.describe_convergence(rows, [])}",
         level(1, "uniform"),
         base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2=alt.Y2("effective_share_p90:Q")),
         *draw_dotted_lines(base, y, findings.SHARES),
     )
 
 
-def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
+def convergence_of_heads(rows: Sequence[Row]) -> alt.LayerChart:
     """Effective keys over all keys, a dot for each head, layer by layer (``convergence_by_head``)."""
-    rows = heads.to_pylist()
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
     shown |= {"largest_deviation": "Largest |p − 1/n|"}
@@ -119,35 +119,34 @@ def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
     )
 
 
-def distinguishable(rows: pa.Table) -> alt.LayerChart:
+def distinguishable(rows: Sequence[Row]) -> alt.LayerChart:
     """Share of the selected keys told apart against N, with the reported band (``distinguishable_by_n``)."""
-    records = rows.to_pylist()
-    last, low, high = records[-1]["n"], records[0]["band_low"], records[0]["band_high"]
+    last, low, high = rows[-1]["n"], rows[0]["band_low"], rows[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
-    shown = {"share": "Share told apart", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
+    shown = {"share": "Share told apart", **ENDS, "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Share of the heads within the band"}
     tooltip = tooltips(".3~g", n="N", **shown)
     return layer_chart(
-        records,
+        rows,
         "Share of the selected keys that can be told apart",
-        f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(records)}",
+        f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(rows)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
         base.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         *(
             [base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q"))]
-            if numbers.drop_nulls(records, "low")
+            if numbers.drop_nulls(rows, "low")
             else []
         ),
         base.mark_line(style="mean").encode(y=y("share:Q")),
-        points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(records) == 1),
+        points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(rows) == 1),
     )
 
 
-def sensitivity(rows: pa.Table) -> alt.LayerChart:
+def sensitivity(rows: Sequence[Row]) -> alt.LayerChart:
     """Spectral norm of the softmax Jacobian against the temperature, with bounds (``sensitivity_bounds_model``)."""
-    floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
+    floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows]
     powers = range(
         floor(log10(min(row["lowest"] for row in floored))), 1 + ceil(log10(max(row["half"] for row in floored)))
     )
@@ -179,9 +178,9 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     )
 
 
-def best_temperatures(rows: pa.Table) -> alt.LayerChart:
+def best_temperatures(rows: Sequence[Row]) -> alt.LayerChart:
     """Number of heads whose AUC, or Recall, is largest at each temperature (``best_temperatures``)."""
-    labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
+    labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows]
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     tooltip = tooltips(

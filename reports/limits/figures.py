@@ -5,7 +5,7 @@ A figure without rows is left out, and so is the section if all are.
 
 from collections.abc import Callable
 
-from reports.figures import Figure, Section, Source, has_values
+from reports.figures import Figure, Section, Source
 from reports.findings import numbers
 from reports.limits import charts, findings
 from reports.limits.findings import describe_key_budgets
@@ -48,16 +48,16 @@ def _build_distances(source: Source) -> Figure | None:
         "selections of N keys, in closed form. At N = n the distance is the norm itself. The paper draws no such "
         "figure.",
         answer,
-        charts=(charts.distances(answer.table), *([charts.distance_ratios(answer.table)] if several else [])),
+        charts=(charts.distances(answer.rows()), *([charts.distance_ratios(answer.rows())] if several else [])),
         tab="Distance",
         titled=True,
     )
 
 
 def _build_convergence(source: Source) -> Figure | None:
-    answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence_by_head")
+    answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence_by_head").rows()
     rows = answer.rows()
-    if not rows or not heads.table.num_rows:
+    if not rows or not heads:
         return None
     several = len(findings.list_sizes(rows)) > 1
     return Figure(
@@ -65,14 +65,14 @@ def _build_convergence(source: Source) -> Figure | None:
         "Convergence to uniform weights",
         numbers.join_sentences(
             findings.describe_convergence(rows, source.ask_study("limit_exponents_of_model").rows()),
-            findings.describe_head_convergence(heads.rows()),
+            findings.describe_head_convergence(heads),
             describe_key_budgets(source.ask_query("key_budgets_of_model").rows(), source.ask_study("measures").rows()),
         ),
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
         "heads. The paper draws no such figure.",
         answer,
-        charts=(*([charts.convergence(answer.table)] if several else []), charts.convergence_of_heads(heads.table)),
+        charts=(*([charts.convergence(rows)] if several else []), charts.convergence_of_heads(heads)),
         tab="Uniform weights",
         titled=True,
     )
@@ -91,7 +91,7 @@ def _build_distinguishable(source: Source) -> Figure | None:
         "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
         "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",
         answer,
-        charts=(charts.distinguishable(answer.table),),
+        charts=(charts.distinguishable(rows),),
         tab="Told apart",
         broad=True,
     )
@@ -99,21 +99,21 @@ def _build_distinguishable(source: Source) -> Figure | None:
 
 def _build_temperature(source: Source) -> Figure | None:
     answer = source.ask_query("sensitivity_bounds_model")
-    rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1))
+    rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1)).rows()
     if not rows:
         return None
-    known = len(rows) > 1 and has_values(best.table, "n")  # the best of several
+    known = len(rows) > 1 and bool(numbers.drop_nulls(best, "n"))  # the best of several
     return Figure(
         "temperature",
         "Sensitivity and temperature",
         numbers.join_sentences(
-            findings.describe_sensitivity(rows), findings.describe_best_temperatures(best.rows()) if known else ""
+            findings.describe_sensitivity(rows), findings.describe_best_temperatures(best) if known else ""
         ),
         "Exact spectral norm of the Jacobian of softmax(l/T), for the weights that the same logits l give at T; band: "
         "10 % to 90 % quantile of heads and sequences. Bars: number of heads by the T of the grid at which their AUC, "
         "or Recall, is largest. The paper uses the weights as they are.",
         answer,
-        charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),
+        charts=(charts.sensitivity(rows), *([charts.best_temperatures(best)] if known else [])),
         tab="Temperature",
         titled=True,
     )

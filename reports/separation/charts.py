@@ -1,13 +1,14 @@
 """Charts of how well heads separate: curves with their bounds, the spread over heads, maps, elbows."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 import altair as alt
-import pyarrow as pa
 
-from reports.chance import findings as chance_findings
+from reports.chance import figures as chance_figures
 from reports.elements import (
+    ENDS,
     HEAD,
     THINNED,
     colour_bars,
@@ -42,19 +43,21 @@ MODEL, TWIN = "this model", "random weights"
 """The model and its twin, as the legend names them."""
 
 
-def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
+def metric_curves(
+    curves: Sequence[Row], nulls: Sequence[Row], twin: Sequence[Row] | None, *, metric: str
+) -> alt.LayerChart:
     """One metric of the model against N, with nulls, twin and printed bounds (Figure 5; ``bounds_by_n``).
 
     The others are ``separability_by_n`` and the twin's ``curves_by_n``, or None.
     """
-    rows = findings.join_bounds(curves.to_pylist(), metric)
+    rows = findings.join_bounds(curves, metric)
     last, name = max(row["n"] for row in rows), numbers.NAMES[metric]
     others = _build_others(nulls, twin, metric, last)
     labels = list(dict.fromkeys([MODEL, *(row["label"] for row in others)]))
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
     color, dash = distinguish_lines("label", labels)
-    interval = {"mean": name, "low": "95 % interval from", "high": "to"}
+    interval = {"mean": name, **ENDS}
     tooltip = tooltips(".3~g", n="N", **interval, lower="Lower bound", upper="Upper bound")
     line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), color=color, strokeDash=dash)
     of_others = beside.mark_line(point=last == 1).encode(y=y("mean:Q"), color=color, strokeDash=dash)
@@ -71,28 +74,28 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     )
 
 
-def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
+def _build_others(nulls: Sequence[Row], twin: Sequence[Row] | None, metric: str, last: int) -> list[Row]:
     """Build the curves to compare with, a row for each line and N up to the model's last."""
     lines = [
         {"label": label, "n": row["n"], "mean": row["null_value"]}
-        for null, label in chance_findings.NULLS.items()
-        for row in nulls.to_pylist()
+        for null, label in chance_figures.NULLS.items()
+        for row in nulls
         if (row["measure"], row["null_model"]) == (metric, null)
     ]
-    of_twin = [] if twin is None else [row for row in twin.to_pylist() if row["metric"] == metric]
+    of_twin = [] if twin is None else [row for row in twin if row["metric"] == metric]
     lines += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
     return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in lines if row["mean"] is not None]
 
 
-def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
+def metric_bounds(curves: Sequence[Row], *, metric: str, elbow_n: int | None) -> alt.LayerChart:
     """One metric of the model against N with its bounds; means outside are marked (Figure 5; ``bounds_by_n``)."""
-    rows = findings.join_bounds(curves.to_pylist(), metric)
+    rows = findings.join_bounds(curves, metric)
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
     bounds = {column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"}
-    shown = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | bounds
+    shown = {"mean": numbers.NAMES[metric], **ENDS} | bounds
     tooltip = tooltips(".3~g", n="N", **shown)
     single = last == 1  # a point, since a line would show nothing
     return layer_chart(
@@ -112,9 +115,8 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
     )
 
 
-def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
+def metric_map(rows: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
     """Precision or Recall of every head at one N, written where there is room (``heads_at_n``)."""
-    rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
     name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
     values: list[float] = [row[metric] for row in known]
@@ -135,9 +137,9 @@ def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
     )
 
 
-def elbows(heads: pa.Table) -> alt.LayerChart:
+def elbows(heads: Sequence[Row]) -> alt.LayerChart:
     """Number of heads by the N of their elbow, coloured by whether it is in the paper's range (``elbow_by_head``)."""
-    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in numbers.drop_nulls(heads.to_pylist(), "elbow_n"))
+    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in numbers.drop_nulls(heads, "elbow_n"))
     inside, beyond = findings.ELBOW_RANGES
     rows = [
         {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
@@ -149,7 +151,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     color = colour_bars("range", findings.ELBOW_RANGES)
     tooltip = tooltips(bin="Elbow at N", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
+    description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads)}"
     return layer_chart(rows, "Elbow of every head", description, bars)
 
 

@@ -1,10 +1,7 @@
 """How well heads separate what they select: against chance and random weights, with bounds, head by head."""
 
-import pyarrow as pa
-
 from reports.chance import figures as chance
-from reports.chance import findings as chance_findings
-from reports.chance.findings import FLOOR
+from reports.chance.figures import FLOOR
 from reports.figures import (
     NOT_ANALYSED,
     NOTHING_SELECTED,
@@ -13,7 +10,6 @@ from reports.figures import (
     Section,
     Source,
     find_shown_kappa,
-    has_values,
     only_row,
     select_rows,
 )
@@ -78,20 +74,19 @@ def _build_metric(source: Source, metric: str) -> Figure:
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    nulls = source.ask_query("separability_by_n").table
+    nulls = source.ask_query("separability_by_n").rows()
     twin = _read_twin(source)
-    of_nulls = nulls.to_pylist()
     return draft.show(
         numbers.join_sentences(
             separation_findings.describe_curve(rows, metric),
-            chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
+            chance.describe_nulls(nulls, metric) if nulls else "",
             separation_findings.describe_fewer_heads(source.ask_query("curves_by_n").rows()),
         ),
         numbers.join_sentences(
             "Line: mean over heads.",
             FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
-            _describe_nulls(of_nulls[0], source) if of_nulls else "",
+            _describe_nulls(nulls[0], source) if nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
@@ -102,23 +97,23 @@ def _build_metric(source: Source, metric: str) -> Figure:
             "Dashed: the floor N/n." if metric == "precision" else "",
         ),
         tab="Precision, Recall",
-        charts=(charts.metric_curves(table, nulls, twin, metric=metric),),
+        charts=(charts.metric_curves(table.to_pylist(), nulls, twin, metric=metric),),
     )
 
 
 def _describe_nulls(row: numbers.Row, source: Source) -> str:
     """Of how many sequences the nulls are."""
-    drawn = chance_findings.name_drawn_sequences(row, source.overview["sequences"])
+    drawn = chance.name_drawn_sequences(row, source.overview["sequences"])
     return (
         f"The nulls are drawn for {drawn}, at N on a log grid; value states of all keys but the sink and the last are "
         "shuffled."
     )
 
 
-def _read_twin(source: Source) -> pa.Table | None:
+def _read_twin(source: Source) -> list[numbers.Row] | None:
     """Read the curves of the twin, if its query has the same position."""
     twin = source.twin
-    return twin.ask_query("curves_by_n").table if twin is not None and twin.query == source.query else None
+    return twin.ask_query("curves_by_n").rows() if twin is not None and twin.query == source.query else None
 
 
 def build_bounded(source: Source, metric: str) -> Figure:
@@ -137,7 +132,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
         marks="Diamonds: N where the mean lies outside a bound.",
         tab=numbers.NAMES[metric],
         broad=True,
-        charts=(charts.metric_bounds(table, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
+        charts=(charts.metric_bounds(table.to_pylist(), metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
     )
 
 
@@ -152,7 +147,7 @@ def _describe_settings(source: Source) -> str:
 
 def _build_elbows(source: Source) -> Figure:
     draft = Draft("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
-    if not has_values(draft.table, "elbow_n"):
+    if not numbers.drop_nulls(draft.rows, "elbow_n"):
         why = (
             source.explain_empty(separation_findings.describe_elbows(draft.rows)) if source.last_n else NOTHING_SELECTED
         )
@@ -166,7 +161,7 @@ def _build_elbows(source: Source) -> Figure:
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
         tab="Elbows",
-        charts=(charts.elbows(draft.table),),
+        charts=(charts.elbows(draft.rows),),
     )
 
 
@@ -189,5 +184,5 @@ def _build_map(source: Source, metric: str) -> Figure:
         ),
         part=table,
         tab="Head by head",
-        charts=(charts.metric_map(table, metric=metric, n=source.n),),
+        charts=(charts.metric_map(rows, metric=metric, n=source.n),),
     )

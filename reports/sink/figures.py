@@ -1,9 +1,139 @@
-"""Correlation of the sink's similarity to other value states with Recall (Figure 6)."""
+"""Correlation of the sink’s similarity to other value states with Recall over heads (Figure 6), which is not judged."""
 
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
+from collections.abc import Sequence
+from functools import partial
+
+import altair as alt
+
+from reports.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
+from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings import numbers
-from reports.sink import charts
-from reports.sink import findings as sink_findings
+from reports.findings.listings import format_own_interval
+from reports.findings.numbers import Row, count, describe_range, drop_nulls
+from reports.kinds.labels import add_nearest, dots
+
+FEWEST = 3
+"""A correlation over fewer heads than this is −1 or 1 for any values."""
+
+NO_RHO_0 = "a sliding window hides the sink, or its value state or all others have norm 0"
+"""Why a head that attends to two keys or more has no ρ_0."""
+
+PAPERS_PEAK = 3
+"""N at which the paper finds the correlation highest."""
+
+
+def select_shown(curve: Sequence[Row]) -> Row:
+    """The row at the paper's peak, or at the nearest N that has a correlation (``sink_effect``)."""
+    return min(drop_nulls(curve, "correlation"), key=lambda row: abs(row["n"] - PAPERS_PEAK))
+
+
+def describe_sink_effect(curve: Sequence[Row]) -> str:
+    """The correlation at the paper's peak, and at the last N (``sink_effect``)."""
+    shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
+    text = (
+        f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
+        f"{format_own_interval(shown, 'correlation')} at N = {shown['n']:,}"
+        f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
+    )
+    return (
+        f"{text}." if last is shown else f"{text}, and {format_own_interval(last, 'correlation')} at N = {last['n']:,}."
+    )
+
+
+def describe_sink_effects(curves: Sequence[Row]) -> str:
+    """The correlation of each study at the paper's peak (``sink_effect`` with the column study)."""
+    shown = {
+        study: select_shown([row for row in curves if row["study"] == study])
+        for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
+    }
+    clauses = [f"{study} {format_own_interval(row, 'correlation')} at N = {row['n']:,}" for study, row in shown.items()]
+    return f"Correlation over all heads: {'; '.join(clauses)}." if clauses else ""
+
+
+def explain_no_sink_effect(curve: Sequence[Row]) -> str:
+    """Explain why no N has a correlation (``sink_effect``, with at least one row)."""
+    heads = max(row["heads"] for row in curve)
+    if not heads:
+        return f"No head has a ρ₀: {NO_RHO_0}."
+    if heads < FEWEST:
+        has = "has" if heads == 1 else "have"
+        return f"A correlation needs {FEWEST} heads or more; {count(heads, 'head')} {has} a ρ₀."
+    return "Recall, or ρ₀, is the same in all heads at every N, so there is no correlation."
+
+
+def describe_sink_heads(heads: Sequence[Row], n: int) -> str:
+    """Ranges of the correlated quantities over heads (``sink_heads`` at ``n``)."""
+    rows = select_sink_points(heads)
+    return (
+        f"At N = {n}, ρ₀ of {count(len(rows), 'head')} is {describe_range(rows, 'rho_0')}, and Recall "
+        f"{describe_range(rows, 'recall')}."
+    )
+
+
+def select_sink_points(heads: Sequence[Row]) -> list[Row]:
+    """The heads that have both ρ_0 and Recall (``sink_heads``)."""
+    return drop_nulls(drop_nulls(heads, "rho_0"), "recall")
+
+
+TITLE = "Correlation of Recall with ρ₀"
+
+_y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(domain=[-1, 1]))
+
+
+def _draw_effect(rows: Sequence[Row]) -> alt.LayerChart:
+    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, with its interval (Figure 6; ``sink_effect``)."""
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
+    return layer_chart(
+        rows,
+        TITLE,
+        f"Line chart against N on a log axis. {describe_sink_effect(rows)}",
+        level(0, ""),
+        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
+        base.mark_line(style="mean").encode(y=_y("correlation:Q")),
+        points(_add_tooltip(base), always=len(numbers.drop_nulls(rows, "correlation")) == 1),
+    )
+
+
+def draw_effects(curves: Sequence[Row]) -> alt.LayerChart:
+    """The same correlation for several studies, a line each (Figure 6; ``sink_effect`` with the column study)."""
+    rows: list[Row] = numbers.drop_nulls(curves, "correlation")
+    studies = list(dict.fromkeys(row["study"] for row in rows))
+    color, dash = distinguish_lines("study", studies)
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)), color=color)
+    return layer_chart(
+        rows,
+        TITLE,
+        f"Line chart against N on a log axis, one line for each study. {describe_sink_effects(rows)}",
+        level(0, ""),
+        base.mark_area().encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
+        base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
+        points(_add_tooltip(base, *tooltips(study="Study")), always=len(rows) == len(studies)),
+    )
+
+
+def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
+    """Add the tooltip of correlations."""
+    shown = {"correlation": "Correlation", "correlation_low": "95 % interval from", "correlation_high": "to"}
+    lines = tooltips(".3~f", n="N", **shown, heads="Heads")
+    return base.encode(y=_y("correlation:Q"), tooltip=[*first, *lines])
+
+
+def _draw_heads(heads: Sequence[Row], n: int) -> alt.LayerChart:
+    """Recall at one N against ρ_0, a dot for each head that has both: what Figure 6 correlates (``sink_heads``)."""
+    rows = add_nearest(heads)
+    x = (
+        alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True))
+        .title("ρ₀, mean cosine with the sink")
+        .axis(tickCount=4)
+    )
+    y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
+    tooltip = [*HEAD, *tooltips(".3~f", label="Kind", rho_0="ρ₀", recall=f"Recall at N = {n}")]
+    return layer_chart(
+        rows,
+        f"Recall at N = {n} against ρ₀",
+        f"Dot plot of Recall against ρ₀, one dot for each head. {describe_sink_heads(rows, n)}",
+        *dots(rows, x, y, tooltip),
+    )
 
 
 def build_section(source: Source) -> Section:
@@ -19,23 +149,22 @@ def build_section(source: Source) -> Section:
 
 def _build_effect(source: Source) -> Figure:
     draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
-    if not has_values(draft.table, "correlation"):
+    if not drop_nulls(draft.rows, "correlation"):
         return draft.leave_empty(_explain_absence(source, draft.rows))
-    peak = sink_findings.select_shown(draft.rows)["n"]
-    heads = source.ask_query("sink_heads", n=peak).table
-    seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
+    peak = select_shown(draft.rows)["n"]
+    heads = select_sink_points(source.ask_query("sink_heads", n=peak).rows())
     return draft.show(
-        sink_findings.describe_sink_effect(draft.rows),
+        describe_sink_effect(draft.rows),
         "Line: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Dots: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
         paper="Figure 6",
         marks="Band: 95 % interval over sequences. Hollow: heads that meet no rule, in the colour of the nearest kind.",
-        charts=(charts.sink_effect(draft.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
+        charts=(_draw_effect(draft.rows), *([_draw_heads(heads, peak)] if heads else [])),
     )
 
 
 def _explain_absence(source: Source, rows: list[numbers.Row]) -> str:
     if not source.last_n:
         return NOTHING_SELECTED
-    return sink_findings.explain_no_sink_effect(rows) if rows else NOT_ANALYSED
+    return explain_no_sink_effect(rows) if rows else NOT_ANALYSED

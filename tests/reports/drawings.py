@@ -10,6 +10,7 @@ import duckdb
 
 from reports import theme
 from reports.figures import Figure, Section, Source, find_source
+from reports.findings.numbers import Row
 from reports.queries import ask
 from reports.sections import BUILDERS
 from tests.made_up import MadeUp
@@ -18,15 +19,15 @@ INTERVALS = {"From", "From position", "95 % interval from"}
 """Titles of tooltip lines that say what a line “to” ends."""
 
 
-def of_query(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
-    return ask(connection, name, study=study.study, query=study.query).table
+def of_query(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str, **others: Any) -> list[Row]:
+    return ask(connection, name, study=study.study, query=study.query, **others).rows()
 
 
-def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
+def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> list[Row]:
     """As ``of_query``, at the κ that figures show."""
     place = {"study": study.study, "query": study.query}
     shown = "SELECT kappa FROM coverage WHERE study = $study AND query = $query AND shown"
-    return ask(connection, name, **place, kappa=connection.execute(shown, place).fetchall()[0][0]).table
+    return ask(connection, name, **place, kappa=connection.execute(shown, place).fetchall()[0][0]).rows()
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def drawn(browser: Browser) -> dict[str, dict[int, float]]:
 def expected(
     connection: duckdb.DuckDBPyConnection, study: MadeUp, layer: int, head: int
 ) -> dict[str, dict[int, float]]:
-    rows = of_shown(connection, study, "explorer_curves").to_pylist()
+    rows = of_shown(connection, study, "explorer_curves")
     (row,) = (row for row in rows if (row["layer"], row["head"]) == (layer, head))
     curves = {column: dict(zip(row["n"], row[column], strict=True)) for lines in LINES.values() for column in lines}
     known = {column: {n: value for n, value in curve.items() if value is not None} for column, curve in curves.items()}

@@ -5,7 +5,6 @@ from typing import Any
 import altair as alt
 import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from geometry.selection.example import build_intuition
@@ -72,7 +71,7 @@ def contribution(query: int, position: int, norm: float, cosine: float | None = 
 
 
 def scattered(rows: list[dict[str, Any]]) -> alt.LayerChart:
-    return charts.contributions(pa.Table.from_pylist(rows), title="a", largest=0.5)
+    return charts.contributions(rows, title="a", largest=0.5)
 
 
 def test_contributions_stand_in_columns_from_first_to_last() -> None:
@@ -131,10 +130,7 @@ def direction(position: int, x: float, y: float, z: float, *, rank: int | None =
 
 def ball(points: list[dict[str, Any]], n: int = 2) -> alt.LayerChart:
     shares = {"share_1": 0.16, "share_2": 0.05, "share_3": 0.04, "effective_dimension": 9.0, "head_dim": 16}
-    schema = pa.schema({"position": pa.int32(), **dict.fromkeys("xyz", pa.float64()), "mean_weight": pa.float64()})
-    for name, kind in (("role", pa.string()), ("selected_rank", pa.int64())):
-        schema = schema.append(pa.field(name, kind))
-    return charts.sphere(pa.Table.from_pylist(points, schema), title="a", of_kv_head=shares, n=n)
+    return charts.sphere(points, title="a", of_kv_head=shares, n=n)
 
 
 def test_the_view_is_a_rotation() -> None:
@@ -179,10 +175,10 @@ def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:
     ]
 
     def rules(**changed: int) -> list[str]:
-        spec = charts.dimensions(pa.Table.from_pylist([row | changed for row in rows])).to_dict()
+        spec = charts.dimensions([row | changed for row in rows]).to_dict()
         return [row["note"] for found in spec["datasets"].values() for row in found if "note" in row]
 
-    assert [row["effective_dimension"] for row in drawn(charts.dimensions(pa.Table.from_pylist(rows)))] == [4.0, 9.0]
+    assert [row["effective_dimension"] for row in drawn(charts.dimensions(rows))] == [4.0, 9.0]
     assert rules() == ["all 16"]
     assert rules(head_dim=64) == []
 

@@ -7,7 +7,6 @@ from typing import Any
 import altair as alt
 import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
@@ -76,7 +75,7 @@ def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
 
 
 def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
-    labelled = [row["label"] for row in of_query(three, STUDY, "taxonomy_of_heads").to_pylist()]
+    labelled = [row["label"] for row in of_query(three, STUDY, "taxonomy_of_heads")]
     assert 0 < labelled.count(findings.OTHER) < len(labelled)
     assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
     letters = [row["letter"] for row in drawn(charts["kinds-by-layer-2"])]
@@ -89,7 +88,7 @@ def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection
     }
     assert filled == {"!datum.met": False, "datum.met": True}
     near = [(row["near"], row["met"]) for row in drawn(charts["kinds-by-layer-2"])]
-    nearest = [row["nearest"] for row in of_query(three, STUDY, "taxonomy_of_heads").to_pylist()]
+    nearest = [row["nearest"] for row in of_query(three, STUDY, "taxonomy_of_heads")]
     assert near == [
         (close or label, False) if label == findings.OTHER else (label, True)
         for label, close in zip(labelled, nearest, strict=True)
@@ -97,7 +96,7 @@ def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection
 
 
 def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
-    heads = of_query(three, STUDY, "taxonomy_of_heads").to_pylist()
+    heads = of_query(three, STUDY, "taxonomy_of_heads")
     shown = drawn(charts["kinds-by-layer-1"])
     found = {(row["layer"], row["label"]): row for row in shown}
     assert len(found) == len(shown)
@@ -110,7 +109,7 @@ def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection,
 
 def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
     thresholds = of_query(three, STUDY, "taxonomy_thresholds")
-    values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
+    values = {row["threshold"]: row["value"] for row in thresholds}
     spec = charts["kinds-plane"].to_dict()
     rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
     (reset,), (mixer,) = (spec["datasets"][rule["data"]["name"]] for rule in rules)
@@ -131,7 +130,7 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
         for index, mean in enumerate(means, start=1)
     ]
     rows = [row | {"metric": "precision"} for row in rows]
-    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="precision").to_dict()
+    chart = contexts_charts.context_metric(rows, metric="precision").to_dict()
     ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
     places = [row["place"] for row in ends]
     assert {row["note"]: row["end"] for row in ends} == {
@@ -149,16 +148,14 @@ def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivi
         for query in (7, 15)
         for n, mean in means.items()
     ]
-    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="recall")
+    chart = contexts_charts.context_metric(rows, metric="recall")
     assert {row["n"] for row in drawn(chart)} == {2, 4}
     spec = chart.to_dict()
     domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
     assert {tuple(domain) for domain in domains} == {(0, 0.2)}
     (dash,) = (part["strokeDash"]["scale"] for part in parts(spec) if isinstance(part.get("strokeDash"), dict))
     assert len({str(style) for style in dash["range"]}) == len(dash["domain"]) == 2
-    alone = contexts_charts.context_metric(
-        pa.Table.from_pylist([row for row in rows if row["n"] == 1]), metric="recall"
-    )
+    alone = contexts_charts.context_metric([row for row in rows if row["n"] == 1], metric="recall")
     assert {row["n"] for row in drawn(alone)} == {1}
 
 
@@ -168,13 +165,13 @@ def test_shares_are_drawn_where_two_contexts_have_them() -> None:
         for query in (7, 15, 16)
         for n in (1, 2, 4, 8)
     ]
-    chart = contexts_charts.context_metric(pa.Table.from_pylist(rows), metric="recall", same="share")
+    chart = contexts_charts.context_metric(rows, metric="recall", same="share")
     assert {(row["context"], row["n"], row["share"]) for row in drawn(chart)} == {
         *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2)),
     }
     ends = next(rows for rows in chart.to_dict()["datasets"].values() if "place" in rows[0])
     assert {row["note"] for row in ends} == {"1/2", "1/4"}
-    apart = pa.Table.from_pylist([row for row in rows if row["query"] != 15])
+    apart = [row for row in rows if row["query"] != 15]
     assert not contexts_charts.has_shares(apart)
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from reports.effects import charts as effects
@@ -45,7 +44,7 @@ def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) ->
     rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
     assert {name for names in effects.PANELS.values() for name in names} == {*findings.POLICIES}
     for panel, names in effects.PANELS.items():
-        told = pa.Table.from_pylist([{**rows[0], "policy": name} for name in names])
+        told = [{**rows[0], "policy": name} for name in names]
         chart = effects.loss_by_keys(told, panel=panel).to_dict()
         scale = next(
             part["encoding"]["strokeDash"]["scale"]
@@ -135,7 +134,7 @@ def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConne
 def test_losses_diverge_from_0_with_labels_a_factor_apart(rows: list[dict[str, Any]]) -> None:
     """Labels in equal steps lay on top of one another at the ends of the colour bar, whose scale is logarithmic."""
     losses = [row | {"delta_loss": loss} for row, loss in zip(rows, (-0.02, 0.0, 0.5, 2.5), strict=False)]
-    chart = effects.loss_map(pa.Table.from_pylist(losses)).to_dict()
+    chart = effects.loss_map(losses).to_dict()
     (colour,) = (part["encoding"]["color"] for part in chart["layer"] if "color" in part.get("encoding", {}))
     assert colour["scale"] == {"type": "symlog", "constant": 0.01, "domain": [-2.5, 2.5], "range": "diverging"}
     assert colour["legend"]["values"] == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1]

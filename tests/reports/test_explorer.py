@@ -5,11 +5,11 @@ import math
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import vl_convert
 
-from reports.explorer import charts, findings
+from reports.explorer import charts
+from reports.explorer import figures as findings
 from reports.explorer.charts import LINES, list_quantities
 
 N = [1, 2, 3, 5, 8]
@@ -49,7 +49,7 @@ def made(layers: int = 2, heads: int = 3) -> tuple[list[dict[str, Any]], list[di
 
 def explorer(heads: list[dict[str, Any]], curves: list[dict[str, Any]], n: int = 4) -> dict[str, Any]:
     first, _ = findings.choose_first(heads, [])
-    chart = charts.explorer(pa.Table.from_pylist(heads), pa.Table.from_pylist(curves), n=n, first=first)
+    chart = charts.explorer(heads, curves, n=n, first=first)
     found: dict[str, Any] = chart.to_dict(validate=False)  # ``test_figures`` validates those of studies
     return found
 

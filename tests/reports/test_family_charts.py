@@ -1,11 +1,10 @@
 """Charts of families: claims in their words, and points that are not told apart by colour alone."""
 
-import pyarrow as pa
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports.families import charts, findings
-from reports.families.tables import tabulate_onsets
+from reports.families.findings import tabulate_onsets
 
 STATEMENTS = {claim.name: claim.statement for claim in CLAIMS}
 
@@ -21,7 +20,7 @@ def test_the_map_of_verdicts_has_the_words_of_every_claim() -> None:
         for claim, words in STATEMENTS.items()
         for member, (label, verdict) in enumerate({"step0": "undecided", "step1": None}.items())
     ]
-    spec = charts.verdicts(pa.Table.from_pylist([{**row, "p_holm": 0.5} for row in rows])).to_dict()
+    spec = charts.verdicts([{**row, "p_holm": 0.5} for row in rows]).to_dict()
     written = {row["claim"]: row["words"] for row in list_values(spec, "words")}
     assert {claim: " ".join(lines) for claim, lines in written.items()} == STATEMENTS
     assert max(len(line) for lines in written.values() for line in lines) <= charts.CLAIM_WIDTH
@@ -38,7 +37,7 @@ def test_lines_and_points_beside_chance_differ_by_more_than_colour(*, ordered: b
         for member, label in enumerate(("one", "two"))
         for end in charts.BESIDE
     ]
-    spec = charts.separation_and_chance(pa.Table.from_pylist(rows), "recall", "Recall", ordered=ordered).to_dict()
+    spec = charts.separation_and_chance(rows, "recall", "Recall", ordered=ordered).to_dict()
     channel = "strokeDash" if ordered else "shape"
     scales = [layer["encoding"][channel]["scale"] for layer in spec["layer"] if channel in layer["encoding"]]
     assert len(scales) >= len(charts.BESIDE)
@@ -127,6 +126,6 @@ def test_the_largest_lines_are_named_where_their_names_have_room() -> None:
         for member in (0, 1)
         for head, value in enumerate((0.9, 0.89, 0.5, 0.2))
     ]
-    spec = charts.traces(pa.Table.from_pylist(rows), "Sink", threshold=0.3).to_dict()
+    spec = charts.traces(rows, "Sink", threshold=0.3).to_dict()
     assert '["0.0", "0.2"]' in str(spec["layer"]), "0.1 has no room, and 0.3 does not come to exceed the threshold"
     assert "'share': 0.3" in str(spec["datasets"])

@@ -9,14 +9,14 @@ from reports import settings as settings_findings
 from reports.assumptions import findings as attention_findings
 from reports.assumptions import findings as values_findings
 from reports.bounds import findings as bounds_findings
-from reports.chance import findings as chance_findings
-from reports.claims import tables as claims_tables
+from reports.chance import figures as chance_figures
+from reports.claims import figures as claims_figures
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
 from reports.headlines import findings as headlines_findings
-from reports.recovery import findings as recovery_findings
+from reports.recovery import figures as recovery
 from reports.separation import findings as separation_findings
 
 
@@ -97,16 +97,16 @@ def test_auc_is_beside_a_null_where_its_interval_is() -> None:
     random = [beside(n, "random_selection", 0.1, 0.3) for n in (1, 2, 4, 8)]
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
-    assert chance_findings.describe_nulls([*random, *shuffled], "auc") == (
+    assert chance_figures.describe_nulls([*random, *shuffled], "auc") == (
         "AUC is above that of random selections at N = 1 to 8, and above that of shuffled value states at N = 2 and "
         "below it at N = 8 (95 % intervals of differences)."
     )
-    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
-    assert chance_findings.describe_nulls(same, "auc").startswith(
+    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_figures.NULLS]
+    assert chance_figures.describe_nulls(same, "auc").startswith(
         "AUC is at no N different from that of random selections"
     )
-    unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
-    assert "no intervals for AUC" in chance_findings.describe_nulls(unknown, "auc")
+    unknown = [beside(1, null, None, None) for null in chance_figures.NULLS]
+    assert "no intervals for AUC" in chance_figures.describe_nulls(unknown, "auc")
 
 
 def test_heads_beside_a_null_are_counted() -> None:
@@ -116,11 +116,11 @@ def test_heads_beside_a_null_are_counted() -> None:
         | {"low": low, "high": high, "difference": (low + high) / 2}
         for head, (low, high) in enumerate(ends)
     ]
-    assert chance_findings.describe_heads(rows, "shuffled_values") == (
+    assert chance_figures.describe_heads(rows, "shuffled_values") == (
         "At N = 4, AUC minus that of shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, "
         "with 0.3. The 95 % interval lies above 0 in 2 of 4 heads and below in 1."
     )
-    alone = chance_findings.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")
+    alone = chance_figures.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")
     assert alone.endswith("head 0, with 0.3.")
 
 
@@ -257,7 +257,7 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
 
 def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_them() -> None:
     rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in claims_findings.VERDICTS]
-    shown = claims_tables.tabulate_claims(rows, {"fits": "elbows"})
+    shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
     assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
 
 
@@ -280,7 +280,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
     differs = {True: "✓\u00a0supported; differs", False: "✓\u00a0supported; does not differ"}
     for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
-        shown = claims_tables.tabulate_claims(rows, {"fits": "elbows"})
+        shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
         assert [row[1:-1] for row in shown.rows] == [
             (verdict, *twin)
             for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
@@ -300,7 +300,7 @@ def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
     assert claims_findings.format_decisive(row) == f"L: 0.7 (0.4 to 0.6); {claims_findings.format_threshold(one)}"
     assert claims_findings.format_decisive(row | {"parts": [one | {"value": None}]}) == ""
     assert claims_findings.format_decisive(row | {"verdict": "not testable"}) == ""
-    shown = claims_tables.tabulate_claims([row], {"a": "elbows"})
+    shown = claims_figures.tabulate_claims([row], {"a": "elbows"})
     assert shown.folded == (row["sentence"],)
 
 
@@ -493,7 +493,7 @@ EFFECT = {
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
     rows = [row | {"low": 1.1 - half, "high": 1.1 + half} for half in (1e-9, 0.12, 0.08)]
-    assert recovery_findings.describe_recovery(rows) == (
+    assert recovery.describe_recovery(rows) == (
         "3 of 3 planted parameters were fitted; 1 of 2 lie within their intervals, where 95 % are expected."
     )
 

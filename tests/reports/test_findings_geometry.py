@@ -6,7 +6,7 @@ import pytest
 
 from reports.findings.numbers import Row
 from reports.head_geometry import findings as geometry_findings
-from reports.intuition import findings as intuition_findings
+from reports.intuition import figures as intuition
 
 
 def keys(*within: bool, selected: int) -> list[Row]:
@@ -14,7 +14,7 @@ def keys(*within: bool, selected: int) -> list[Row]:
 
 
 def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
-    text = intuition_findings.describe_example(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
+    text = intuition.describe_example(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
     assert text.startswith("Of 5 keys, keys 1, 2 and 3 are selected.")
     assert "Within r_min = 0.1 lie keys 1 and 3, not key 2: Recall is 2/3." in text
     assert text.endswith("Within r_max = 0.25 lie also key 4: Precision is 3/4.")

@@ -7,7 +7,7 @@ from reports.findings.numbers import Row
 from reports.kinds import findings as taxonomy_findings
 from reports.kinds import patterns as pattern_findings
 from reports.kinds.findings import find_halfway
-from reports.sink import findings as sink_findings
+from reports.sink import figures as sink_figures
 
 
 def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
@@ -32,7 +32,7 @@ EFFECT = [effect(1, None), effect(2, 0.4), effect(3, 0.6), effect(4, 0.05), effe
     ],
 )
 def test_the_correlation_is_told_where_the_paper_has_its_peak(curve: list[Row], told: str) -> None:
-    assert sink_findings.describe_sink_effect(curve) == (
+    assert sink_figures.describe_sink_effect(curve) == (
         f"Over all 100 heads, the correlation of mean Recall and ρ₀ is {told}"
     )
 
@@ -47,7 +47,7 @@ def test_the_correlation_is_told_where_the_paper_has_its_peak(curve: list[Row], 
     ],
 )
 def test_why_there_is_no_correlation(heads: int, told: str) -> None:
-    assert told in sink_findings.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
+    assert told in sink_figures.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
 
 
 def head(label: str, layer: int = 0, **changed: object) -> Row:

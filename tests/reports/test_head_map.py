@@ -4,7 +4,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from reports.figures import find_source
@@ -38,7 +37,7 @@ def rows(**changed: Any) -> list[dict[str, Any]]:
 
 
 def draw(heads: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = charts.head_map(pa.Table.from_pylist(heads), pa.Table.from_pylist(AXES)).to_dict()
+    found: dict[str, Any] = charts.head_map(heads, AXES).to_dict()
     return found
 
 

@@ -128,7 +128,7 @@ def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
         assert [row["first_position"] for row in rows[1:]] == [row["last_position"] + 1 for row in rows[:-1]]
         assert (rows[0]["last_position"], rows[-1]["last_position"]) == (0, LONG.query)
     assert weights[-1]["first_position"] == LONG.query
-    assert 20 <= len(of_shown(long, LONG, "explorer_curves").to_pylist()[0]["n"]) <= 24
+    assert 20 <= len(of_shown(long, LONG, "explorer_curves")[0]["n"]) <= 24
     assert ask(long, "diagnostics_of_head", layer=0, head=1, **asked).table.num_rows <= 161
 
 
@@ -313,7 +313,7 @@ def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
     expected = three.sql(
         f"SELECT * FROM bounds_comparison_model WHERE query = 23 AND kappa IS NOT DISTINCT FROM ({best})"
     ).to_arrow_table()
-    rows = of_shown(three, THREE, "bounds_by_n").to_pylist()
+    rows = of_shown(three, THREE, "bounds_by_n")
     by_key = {(row["family"], row["n"]): row for row in expected.to_pylist()}
     assert len(rows) == 4 * len(by_key) == 4 * 2 * (THREE.context - 1)
     for row in rows:
@@ -850,7 +850,7 @@ BOUNDS_OF_HEAD = """
 
 
 def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDBPyConnection) -> None:
-    rows = of_shown(three, THREE, "explorer_curves").to_pylist()
+    rows = of_shown(three, THREE, "explorer_curves")
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in range(3) for head in range(6)]
     for row in rows:
         lists = {name: values for name, values in row.items() if name not in {"layer", "head"}}

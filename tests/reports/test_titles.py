@@ -8,7 +8,7 @@ import re
 import duckdb
 import pytest
 
-from reports.comparison import figures as across
+from reports.comparison import page as across
 from reports.figures import find_source
 from reports.rendering import iterate_figures
 from reports.sections import sections
