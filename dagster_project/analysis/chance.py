@@ -24,7 +24,7 @@ from geometry.separation.nulls import NULLS
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
-from storage.zarr.layers import count_keys, list_attending_layers, read_layer
+from storage.zarr.layers import BLOCK_BYTES, count_keys, list_attending_layers, read_layer, split_sequences
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -101,7 +101,7 @@ def compute_separability(sources: Sources) -> Rows:
 
     They are those of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii
     for a few heads. Yields nothing if the study draws no nulls. Queries are computed one after the other, with one task
-    per layer: a sequence of each layer that is being measured is in memory, and the measures of all layers.
+    per layer; the measures of all layers are in memory.
     """
     if not sources.study.analysis.nulls.draws:
         return
@@ -149,38 +149,37 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
-    """Measure the heads of one layer at one query, by its index."""
-    keys = sample.queries[index] + 1 - int(sample.first_key[: sample.sequences, index, layer].max())
-    n = sample.grid[sample.grid < keys]
-    measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
+    """Measure the heads of one layer at one query, by its index; ``BLOCK_BYTES`` of its tensors are in memory."""
+    query, size = sample.queries[index], sample.tensors.layers[layer]
+    n = sample.grid[sample.grid < query + 1 - int(sample.first_key[: sample.sequences, index, layer].max())]
+    of_one = 4 * (query + 1) * (size.heads + size.kv_heads * size.head_dim)
+    blocks = split_sequences(sample.sequences, of_one, BLOCK_BYTES)
+    measures = np.concatenate([_measure_block(sample, index, layer, n, block) for block in blocks])
     auc = average_over_ln_n(measures[:, :, 0, MEASURES.index("auc")], n)
     return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64), auc)
 
 
-def _measure_sequence(
-    sample: Sample, index: int, layer: int, n: NDArray[np.int64], sequence: int
-) -> NDArray[np.float32]:
-    """Measures of the selections of a layer in one sequence and of each null, (head, 1 + nulls, measure, N)."""
-    tensors, query, place = sample.tensors, sample.queries[index], {"sequence": sequence, "query": index}
-    first = int(sample.first_key[sequence, index, layer])
-    keys = slice(first, query + 1)
-    weights = read_layer(tensors, "attention", layer, **place, key=keys)
-    values = read_layer(tensors, "values", layer, sequence=sequence, key=keys)
-    heads = np.arange(len(weights)).reshape(len(values), -1)
-    measures = np.empty((len(weights), 1 + len(NULLS), len(MEASURES), n.size), np.float32)
-    if n.size:
-        words = np.stack(np.broadcast_arrays(sample.seed, sequence, query, layer, heads), axis=-1)
+def _measure_block(sample: Sample, index: int, layer: int, n: NDArray[np.int64], block: slice) -> NDArray[np.float32]:
+    """Measures of the selections of a layer in some sequences and of each null, (sequence, head, 1 + nulls, …)."""
+    keys = slice(sample.queries[index] + 1)
+    weights = read_layer(sample.tensors, "attention", layer, sequence=block, query=index, key=keys)
+    values = read_layer(sample.tensors, "values", layer, sequence=block, key=keys)
+    measures = np.empty((*weights.shape[:2], 1 + len(NULLS), len(MEASURES), n.size), np.float32)
+    for at, sequence in enumerate(range(block.start, block.stop) if n.size else ()):
+        first = int(sample.first_key[sequence, index, layer])
+        heads = np.arange(weights.shape[1]).reshape(values.shape[1], -1)
+        words = np.broadcast_arrays(sample.seed, sequence, sample.queries[index], layer, heads)
         seen = separability(
-            weights.reshape(*heads.shape, -1),
-            values[:, None],
+            weights[at, :, first:].reshape(*heads.shape, -1),
+            values[at, :, None, first:],
             n,
             draws=sample.draws,
-            seed=words,
+            seed=np.stack(words, axis=-1),
             sink=first == 0,
             device=sample.device,
         )
-        for at, name in enumerate(("observed", *NULLS)):
-            measures[:, at] = getattr(seen, name).reshape(len(weights), len(MEASURES), n.size)
+        for of, name in enumerate(("observed", *NULLS)):
+            measures[at, :, of] = getattr(seen, name).reshape(heads.size, len(MEASURES), n.size)
     return measures
 
 

@@ -193,7 +193,8 @@ class Metrics:
         numbers = groups.column(0).fill_null(-1) if pa.types.is_integer(groups.schema[0].type) else groups.column(0)
         left_out = np.cumsum(np.where(needed, 0, sizes))  # rows before each group that were not read
         places = starts - left_out[first]
-        return np.stack([numbers.to_numpy()[place : place + length] for place in places])
+        flat = numbers.to_numpy()  # which copies
+        return np.stack([flat[place : place + length] for place in places])
 
 
 def list_recorded(folder: Place) -> Iterator[Mapping[str, Any]]:

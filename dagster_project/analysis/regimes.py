@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
 from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import list_attending_layers, read_layer
-
-BLOCK = 4
-"""Sequences that are read at a time."""
+from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, split_sequences
 
 
 def compute_regimes_by_sequence(sources: Sources) -> Rows:
     """Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.
 
-    One layer of one query after the other; a layer of ``BLOCK`` sequences and its rows are in memory.
+    One layer of one query after the other; ``BLOCK_BYTES`` of a layer and its rows are in memory.
     """
     fits = {
         (row["query"], row["layer"], row["head"]): row
@@ -53,8 +50,7 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
     of_margin = [name for name in lower.INGREDIENTS if name != "a_0"]
     regimes = []
-    for begin in range(0, metrics.sequences, BLOCK):
-        some = slice(begin, min(begin + BLOCK, metrics.sequences))
+    for some in split_sequences(metrics.sequences, 8 * n_keys * len(heads), BLOCK_BYTES):
         weights = read_layer(sources.tensors, "attention", layer, key=seen, sequence=some, query=index)[:, heads]
         where: dict[str, Any] = {"query": index, "sequences": some}
         parts = {name: metrics.read(name, layer, **where)[:, heads] for name in of_margin}

@@ -6,7 +6,7 @@ Holds means over sequences on a log grid of N, and how far the weights move when
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from geometry.limits import jacobian, tempered
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
-from storage.zarr.layers import list_attending_layers, read_layer
-from storage.zarr.sequences import SequenceStore
+from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, split_sequences
+
+if TYPE_CHECKING:
+    from storage.zarr.sequences import SequenceStore
 
 GAINS = ("recall", "auc")
 """Measures whose difference from T = 1 has an interval: a temperature is chosen by these."""
@@ -29,56 +31,72 @@ GAINS = ("recall", "auc")
 def compute_temperature(sources: Sources) -> Rows:
     """Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.
 
-    One query of one layer is computed after the other, its sequences in parallel. Sensitivity is computed for all
-    sequences, the other quantities for the first few. A thread has one sequence in memory at a time.
+    The layers of a query are computed in parallel. Sensitivity is computed for all sequences, the other quantities for
+    the first few. A thread holds one sequence at a time.
     """
-    tensors, whole = sources.tensors, sources.study.analysis.temperature_sequences
-    places = [(query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(tensors)]
-    for query, layer in places:
-        first, sinks = (read_layer(tensors, name, layer, query=query) for name in ("first_key", "learned_sink"))
-        task = _Task.of(sources, query, layer, int(first.min()))
-        tasks = [
-            partial(_compute_sequence, task, sequence, int(first[sequence]), sinks[sequence], whole=sequence < whole)
-            for sequence in range(first.size)
-        ]
-        yield from _build_rows(task, run_in_parallel(tasks, threads=limit_threads(task.position + 1)))
+    tensors, layers = sources.tensors, list_attending_layers(sources.tensors)
+    for index, position in enumerate(sources.queries):
+        tasks = [_Task.of(sources, index, layer) for layer in layers]
+        computed = run_in_parallel(
+            (partial(_compute_layer, task) for task in tasks),
+            reads=(tensors.path,),
+            threads=limit_threads(position + 1),
+        )
+        for task, results in zip(tasks, computed, strict=True):
+            yield from _build_rows(task, results)
 
 
 @dataclass(frozen=True)
 class _Task:
     """What a task computes."""
 
-    tensors: SequenceStore
+    tensors: "SequenceStore"
     query: int
     """Index along the axis ``query``."""
     position: int
     layer: int
     temperatures: tuple[float, ...]
+    whole: int
+    """Sequences of which there are selections, not sensitivity alone."""
     grid: I64
     """N, (grid,); empty for one key."""
 
     @classmethod
-    def of(cls, sources: Sources, query: int, layer: int, first: int) -> "_Task":
-        """One layer of one query whose keys begin at position ``first`` or after it."""
-        position = sources.queries[query]
+    def of(cls, sources: Sources, query: int, layer: int) -> "_Task":
+        """One layer of one query."""
+        position, analysis = sources.queries[query], sources.study.analysis
+        first = int(read_layer(sources.tensors, "first_key", layer, query=query).min())
         grid = half_octave_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
-        return cls(sources.tensors, query, position, layer, sources.study.analysis.temperatures, grid)
+        whole = analysis.temperature_sequences
+        return cls(sources.tensors, query, position, layer, analysis.temperatures, whole, grid)
+
+
+Result = tuple[F64, F64 | None]
+"""Of a sequence spectral norms, (head, T), and selections, (quantity, head, T, N), NaN where N is not below keys."""
+
+
+def _compute_layer(task: _Task) -> list[Result]:
+    """The task: the results of every sequence; ``BLOCK_BYTES`` of its weights are in memory."""
+    sequences, heads = task.tensors.sizes["sequence"], task.tensors.layers[task.layer].heads
+    results = []
+    for block in split_sequences(sequences, 8 * heads * (task.position + 1), BLOCK_BYTES):
+        where = {"sequence": block, "query": task.query}
+        first, learned = (read_layer(task.tensors, name, task.layer, **where) for name in ("first_key", "learned_sink"))
+        weights = read_layer(task.tensors, "attention", task.layer, **where, key=slice(task.position + 1))
+        for at, sequence in enumerate(range(block.start, block.stop)):
+            results.append(_compute_sequence(task, sequence, int(first[at]), weights[at, :, first[at] :], learned[at]))
+    return results
 
 
 def _compute_sequence(
-    task: _Task, sequence: int, first: int, learned: NDArray[np.float32], *, whole: bool
-) -> tuple[F64, F64 | None]:
-    """The task: spectral norms (head, T) of one sequence, and its selections if ``whole``, (quantity, head, T, N).
-
-    Selections are NaN where N is not below the number of keys; ``first`` is the first key, ``learned`` the weight of
-    the learned sink, (head,).
-    """
-    store, keys = task.tensors, slice(first, task.position + 1)
-    weights = read_layer(store, "attention", task.layer, sequence=sequence, query=task.query, key=keys)
+    task: _Task, sequence: int, first: int, weights: NDArray[np.float32], learned: NDArray[np.float32]
+) -> Result:
+    """The results of one sequence, from the weights of its keys, (head, key), and of the learned sink, (head,)."""
     norms = jacobian.sensitivity(weights, task.temperatures, learned)
-    if not whole:
+    if sequence >= task.whole:
         return norms, None
-    values = read_layer(store, "values", task.layer, sequence=sequence, key=keys)
+    keys = slice(first, task.position + 1)
+    values = read_layer(task.tensors, "values", task.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
     by_temperature = tempered.selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),
@@ -94,7 +112,7 @@ def _compute_sequence(
     return norms, np.moveaxis(selections.reshape(len(weights), *selections.shape[2:]), 2, 0)
 
 
-def _build_rows(task: _Task, results: Sequence[tuple[F64, F64 | None]]) -> Rows:
+def _build_rows(task: _Task, results: Sequence[Result]) -> Rows:
     """The rows of one query of one layer."""
     for sequence, (norms, _) in enumerate(results):
         place = fill_columns(norms.size, sequence=sequence) | _build_place_columns(task, norms.shape)

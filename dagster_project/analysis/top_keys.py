@@ -12,16 +12,17 @@ SELECTED = 4
 def compute_top_keys(sources: Sources) -> Rows:
     """The keys of largest weight of every sequence, query and head, with their distances from s_N at N = ``SELECTED``.
 
-    The weights of one query of a layer, and its value states, are in memory for one sequence.
+    The weights of one layer, and its value states, are in memory for one sequence.
     """
     tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None))
     for sequence in range(tensors.sizes["sequence"]):
         for layer in list_attending_layers(tensors):
             values = read_layer(tensors, "values", layer, sequence=sequence)[:, None]
+            attention = read_layer(tensors, "attention", layer, sequence=sequence)  # (query, head, key)
             for index, query in enumerate(sources.queries):
                 first = int(first_key[sequence, index, layer])
-                weights = read_layer(tensors, "attention", layer, sequence=sequence, query=index)[:, first : query + 1]
+                weights = attention[index, :, first : query + 1]
                 grouped, at_n = weights.reshape(len(values), -1, query + 1 - first), min(SELECTED, query + 1 - first)
                 ranked = top_keys(grouped, values[:, :, first : query + 1], n=at_n)
                 place = {"sequence": sequence, "query": query, "layer": layer}
