@@ -4,15 +4,15 @@ It imports no heavy library: the process that hands tests out to others needs no
 """
 
 import atexit
+import gc
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.program import ExitStatus
 from tests.campaigns import NIGHTLY
 from tests.shared import shared
@@ -37,11 +37,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection_finish() -> None:
     """Leave what is collected, which stays to the end, out of what the garbage collector visits again and again."""
-    with suspend_gc():
-        return (yield)
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

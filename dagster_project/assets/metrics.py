@@ -54,9 +54,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-EARLIER = "made by an earlier version, which stored them otherwise"
-"""Why metrics are measured again that are in a Zarr store."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -128,8 +125,6 @@ def _refuse_other_device(work: Work, metrics: Metrics, device: str) -> None:
 def _prepare(work: Work, metrics: Metrics) -> None:
     """Make room for layers that are measured, once it is known that they can be."""
     _refuse_unmeasurable(work, metrics)
-    for former in work.home.find_former_metrics(work.name):
-        former.remove()
     if work.force:
         metrics.folder.remove()
     for layer in list_attending_layers(metrics.tensors):
@@ -236,7 +231,6 @@ def read_recorded(snapshot: Snapshot) -> Provenance | str:
     if len(missing) < total or not total:
         return _parse_provenance(metrics.made_of, f"{len(missing)} of {total} layers missing" if missing else None)
     none = UNREADABLE if metrics.folder.list_folders() else MISSING
-    none = EARLIER if snapshot.home.find_former_metrics(snapshot.name) else none
     return next(map(_parse_provenance, list_recorded(metrics.folder)), none)
 
 

@@ -27,7 +27,6 @@ from dagster_project.assets.asset import (
     compute_digest,
     wrap_place,
 )
-from dagster_project.assets.loading import suspend_gc
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -98,8 +97,7 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     UserError
         If the study is not landed, or a file cannot be written.
     """
-    with suspend_gc():
-        from reports.page import write_report
+    from reports.page import write_report
 
     with _open_connection(home, _list_shown(home, name, study)) as connection:
         path = home.report(name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
 from dagster_project.study.studies import COMMAND_LINE, parse_study
 from extract.checks import check_inputs
@@ -134,11 +133,9 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     check_device(known.device)
     check_hub(known)
     _announce(f"reading the model {known.model.name}")
-    with suspend_gc():
-        from attention_geometry.analysis import analyze
+    from attention_geometry.analysis import analyze
 
-        model, tokenizer = _load(known)
-
+    model, tokenizer = _load(known)
     failed, text = False, None
     for text in texts:
         try:

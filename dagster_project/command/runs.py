@@ -10,7 +10,6 @@ from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
-from dagster_project.assets.loading import suspend_gc
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.interrupts import start_tracker
 from dagster_project.study.families import Family
@@ -193,8 +192,7 @@ def _materialise(
     start_tracker()
     with ExitStack() as stack:
         if TENSOR_STORE.name in assets:
-            with suspend_gc():  # it imports PyTorch
-                stack.enter_context(check_inputs(home, name))
+            stack.enter_context(check_inputs(home, name))
         _execute(home, name, assets, config=partial(_configure, assets, force), tags=tags)
 
 
@@ -215,17 +213,16 @@ def _execute(
     tags: Mapping[str, str] | None,
 ) -> None:
     """Record a run of some assets of a partition and execute it in this process."""
-    with suspend_gc():
-        import dagster as dg
-        from dagster._core.errors import (  # Dagster exports no names for them
-            DagsterAssetCheckFailedError,
-            DagsterExecutionInterruptedError,
-        )
-        from dagster._core.utils import make_new_run_id
+    import dagster as dg
+    from dagster._core.errors import (  # Dagster exports no names for them
+        DagsterAssetCheckFailedError,
+        DagsterExecutionInterruptedError,
+    )
+    from dagster._core.utils import make_new_run_id
 
-        from dagster_project.definitions import defs
-        from dagster_project.records.opening import open_records
-        from dagster_project.records.registration import hold_run_lock
+    from dagster_project.definitions import defs
+    from dagster_project.records.opening import open_records
+    from dagster_project.records.registration import hold_run_lock
 
     try:
         run_id = make_new_run_id()

@@ -94,11 +94,6 @@ class Home:
         """The folder of what is measured of a study, a part for each layer."""
         return self.locate_stores("metrics").join(f"{study}.parts")
 
-    def find_former_metrics(self, study: str) -> tuple[Place, ...]:
-        """The Zarr store that an earlier version wrote the metrics of a study to, if it is there; nothing reads it."""
-        former = self.locate_stores("metrics").join(f"{study}.zarr")
-        return (former,) if former.has_file("zarr.json") else ()
-
     def parts(self, study: str) -> Path:
         """The folder of the parts of a study's tables, which are landed in the warehouse."""
         return self.root / "parts" / study

@@ -105,7 +105,6 @@ def list_stored(home: Home, name: str) -> list[Place]:
         LocalPlace(locate_database(home.warehouse, name)),
         LocalPlace(home.parts(name)),
         home.metrics(name),
-        *home.find_former_metrics(name),
         home.tensors(name),
         *map(LocalPlace, left),
     ]

@@ -109,19 +109,6 @@ def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value:
         making.land(Home(copied), "mine")
 
 
-def test_metrics_of_an_earlier_version_are_measured_again_and_removed(copied: Path) -> None:
-    """They were a Zarr store, of which nothing is read."""
-    home = Home(copied)
-    home.metrics("mine").remove()
-    former = copied / "metrics" / "mine.zarr"
-    former.mkdir()
-    (former / "zarr.json").write_text("{}")
-    planned = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="400")
-    assert "made by an earlier version, which stored them otherwise" in planned.text
-    assert making.measured(making.measure(home, "mine")) == 2
-    assert not former.exists()
-
-
 def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     asked = "SELECT provenance->>'$.metrics' AS found, provenance->>'$.versions.device' AS device FROM studies"
     (row,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)

@@ -1,20 +1,15 @@
 """The web UI answers its own pages only: other websites, names that resolve to this machine, and proxies."""
 
 import json
-import os
-import re
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from http.client import HTTPSConnection, RemoteDisconnected
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
@@ -33,7 +28,7 @@ from dagster_project.command.webserver import build_routes
 from dagster_project.definitions import defs
 from dagster_project.records.registration import PARTITION_TAG
 from dagster_project.study.home import HOME_VARIABLE
-from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment, instance_of
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, instance_of
 from tests.reports.driver import Browser
 
 PROXY = "https://geometry.example.org"
@@ -292,35 +287,6 @@ Promise.allSettled(tries).then(all => setTimeout(() => window.tried = all.length
 </script>"""
 
 
-def check_proxy(public: int) -> None:
-    """Ask through the proxy as its own pages do, and as others do."""
-    login = {"Authorization": "Basic " + b64encode(b"reader:secret").decode()}
-    origin = f"{PROXY}:{public}"
-    json_type = {"Content-Type": "application/json"}
-    query = json.dumps({"query": "{ version }"})
-
-    def ask(method: str, path: str, host: str = "geometry.example.org", **headers: str) -> int:
-        trusting = ssl._create_unverified_context()
-        with closing(HTTPSConnection("127.0.0.1", public, timeout=30, context=trusting)) as connection:
-            body = query if method == "POST" else None
-            connection.request(method, path, body, {"Host": f"{host}:{public}", "Connection": "close", **headers})
-            with connection.getresponse() as answer:
-                return answer.status
-
-    assert ask("GET", "/runs", **login) == 200
-    assert ask("GET", "/runs") == 401
-    assert ask("POST", "/graphql", **login, **json_type, Origin=origin) == 200
-    assert ask("POST", "/graphql", **login, **json_type, Origin="https://evil.example") == 403
-    assert ask("POST", "/graphql", **login, Origin=origin, **{"Content-Type": "text/plain"}) == 403
-    assert ask("GET", "/graphql?query=mutation", **login) == 403
-    with pytest.raises(RemoteDisconnected):
-        ask("GET", "/runs", "evil.example", **login)
-    for asking, code in ((origin, 101), ("https://evil.example", 403)):
-        upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-                   "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "graphql-ws"}  # fmt: skip
-        assert ask("GET", "/graphql", **login, Origin=asking, **upgrade) == code
-
-
 @contextmanager
 def other_website(folder: Path) -> Iterator[str]:
     """A server of another origin, with a page that tries everything a page can send; its address."""
@@ -393,40 +359,3 @@ def find_group(group: int) -> list[int]:
         if int(member) == group and state != "Z":
             found.append(int(stat.parent.name))
     return found
-
-
-@pytest.mark.slow
-def test_behind_the_documented_proxy(copied: Path, tmp_path: Path) -> None:
-    """The configuration of docs/operations.md, with ports and a certificate of this test."""
-    nginx, openssl = shutil.which("nginx"), shutil.which("openssl")
-    if nginx is None or openssl is None:
-        pytest.skip("nginx is not installed: apt-get install nginx-light openssl")
-    guide = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```nginx\n(.*?)```", guide, re.DOTALL)
-    public = find_free_port()
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=geometry.example.org",
-         "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    (tmp_path / "geometry.htpasswd").write_text("reader:{PLAIN}secret\n", encoding="utf-8")
-    with running_ui(copied, "--origin", f"{PROXY}:{public}") as (port, _):
-        block = block.replace("3000", str(port)).replace("443", f"127.0.0.1:{public}")
-        block = block.replace("/etc/nginx/geometry.htpasswd", str(tmp_path / "geometry.htpasswd"))
-        places = "".join(
-            f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        user = "user root;" if os.getuid() == 0 else ""  # who may read this folder
-        (tmp_path / "nginx.conf").write_text(
-            f"{user} pid {tmp_path}/pid; error_log {tmp_path}/error.log; daemon off; events {{}}\n"
-            f"http {{ access_log off; {places}\n"
-            f"ssl_certificate {tmp_path}/cert.pem; ssl_certificate_key {tmp_path}/key.pem;\n"
-            f"{block} }}",
-            encoding="utf-8",
-        )
-        with subprocess.Popen([nginx, "-c", tmp_path / "nginx.conf", "-e", tmp_path / "error.log"]) as server:
-            try:
-                wait_for_port(public)
-                check_proxy(public)
-            finally:
-                server.terminate()
