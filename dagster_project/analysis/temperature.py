@@ -80,7 +80,7 @@ def _compute_layer(task: _Task) -> list[Result]:
     sequences, heads = task.tensors.sizes["sequence"], task.tensors.layers[task.layer].heads
     results = []
     for block in split_sequences(sequences, 8 * heads * (task.position + 1), BLOCK_BYTES):
-        where = {"sequence": block, "query": task.query}
+        where: dict[str, int | slice] = {"sequence": block, "query": task.query}
         first, learned = (read_layer(task.tensors, name, task.layer, **where) for name in ("first_key", "learned_sink"))
         weights = read_layer(task.tensors, "attention", task.layer, **where, key=slice(task.position + 1))
         for at, sequence in enumerate(range(block.start, block.stop)):
