@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import duckdb
 import numpy as np
 import pytest
 from scipy import stats
@@ -31,7 +30,6 @@ from geometry.quantities import SELECTION
 from storage.errors import UserError
 from storage.files.parts import read_inputs
 from storage.files.places import LocalPlace
-from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -597,16 +595,6 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
         making.land(home, NAME, STUDY)
     making.summarise(home, NAME, STUDY, [name])
     assert read_versions(home, name) == {name: version}
-
-
-def test_parts_have_the_columns_and_types_of_their_tables(home: Home) -> None:
-    with duckdb.connect() as connection:
-        create_tables(connection)
-        for table in (table for name in making.NAMES for table in find_asset(name).tables):
-            part = connection.sql(f"FROM read_parquet('{making.find_part(home, NAME, table)}')")
-            declared = connection.table(table).select("* EXCLUDE (study)")
-            found, wanted = (dict(zip(one.columns, one.types, strict=True)) for one in (part, declared))
-            assert found == wanted, table
 
 
 def test_a_step_says_what_it_found(home: Home) -> None:
