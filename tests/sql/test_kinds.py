@@ -213,8 +213,6 @@ def verdict(weights: np.ndarray, values: np.ndarray) -> tuple[Row, dict[str, boo
     with database(**head(weights, values)) as connection:
         (row,) = rows_of(connection, "head_taxonomy")
         met = {one["condition"]: one["met_share"] == 1 for one in rows_of(connection, "head_conditions")}
-        for check in ("conditions_decide_labels", "concentration_consistent"):
-            assert connection.execute(sql.read_statement("checks", check).text, {"study": "hand-made"}).fetchall() == []
     return row, met
 
 
