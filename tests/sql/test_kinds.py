@@ -163,17 +163,6 @@ def test_a_window_that_hides_the_sink_leaves_retrievers_and_broad_heads(empty: d
     assert unmet(rows[2], "Reset", "sink-biased") == {*RULES["Reset"]["sink-biased"]}
 
 
-def test_columns_of_the_caller_are_passed_through(empty: duckdb.DuckDBPyConnection) -> None:
-    """As means of resampled sequences need it."""
-    means = [RETRIEVER | {"norm_rest": 0.4 * replicate, "replicate": replicate} for replicate in (1, 2, 3)]
-    empty.register("means_given", pa.Table.from_pylist(means))
-    rows = empty.sql(
-        "WITH thresholds AS (FROM taxonomy_thresholds()), means AS (FROM means_given) "
-        "SELECT replicate, label FROM label_heads(means, thresholds) ORDER BY replicate"
-    ).fetchall()
-    assert rows == [(1, "Retriever"), (2, "Retriever"), (3, "Other")]
-
-
 def head(weights: np.ndarray, values: np.ndarray) -> dict[str, list[Row]]:
     """The rows of one head with one query, as the pipeline measures it."""
     n, where = len(weights), {"sequence": 0, "query": len(weights) - 1, "layer": 0, "head": 0}

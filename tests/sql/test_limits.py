@@ -35,32 +35,6 @@ def test_random_selections_are_those_of_the_closed_form(good: duckdb.DuckDBPyCon
     assert np.abs(found - exchanged).max() > 0.1 * found.max()  # mutation control
 
 
-def test_distances_of_heads_are_means_over_sequences(good: duckdb.DuckDBPyConnection) -> None:
-    norms = {
-        tuple(row[:-2]): row[-2:]
-        for row in good.sql(
-            "SELECT sequence, query, layer, head, norm_output, norm_contributions FROM attention_rows"
-        ).fetchall()
-    }
-    parts: dict[tuple[int, ...], list[tuple[float, float]]] = {}
-    for *place, n, n_keys, distance in good.sql(
-        "SELECT sequence, query, layer, head, n, n_keys, distance_rest FROM selection_counts"
-    ).fetchall():
-        output, contributions = norms[tuple(place)]
-        random = random_subset_distance(np.float64(output), np.float64(contributions), size=np.array(n), n_keys=n_keys)
-        parts.setdefault((*place[1:], n), []).append((distance / output, float(random) / output))
-    found = good.sql(
-        "SELECT query, layer, head, n, sequences, relative_distance, relative_random_distance FROM distance_means"
-    ).fetchall()
-    assert {row[:4] for row in found} == set(parts)
-    for *place, sequences, distance, random in found:
-        wanted = np.array(parts[tuple(place)])
-        assert sequences == len(wanted)
-        assert (distance, random) == pytest.approx(tuple(wanted.mean(axis=0)), rel=1e-6)
-    first = [of_head[0] for of_head in parts.values()]  # mutation control: of one sequence
-    assert not np.allclose([row[5:] for row in found], first, rtol=1e-2)
-
-
 def test_convergence_is_the_mean_concentration_over_the_number_of_keys(good: duckdb.DuckDBPyConnection) -> None:
     parts: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
     for *place, n_keys, effective, n_90, deviation in good.sql(

@@ -70,7 +70,3 @@ def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(CycleError):
         list(sql.sort_statements("macros", "views"))
-
-
-def test_every_derived_table_is_in_the_schema() -> None:
-    assert set(sql.list_names("derived")) <= set(sql.list_names("schema"))

@@ -381,15 +381,6 @@ def test_a_threshold_that_is_null_has_its_default() -> None:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("threshold", DEFAULTS)
-def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
-    with database(**STUDY) as connection:
-        value = DEFAULTS[threshold] + 0.25
-        moved = f"taxonomy({threshold} := {value})"
-        compare_taxonomy(connection, moved, **{threshold: value})
-
-
-@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("compare", "name", "old", "new"),
     [
@@ -397,8 +388,6 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
         (compare_signatures, "head_signatures", "cos_last_level::DOUBLE", "cos_sink_level::DOUBLE"),
         (compare_signatures, "head_signatures", "- norm_output_without_sink)", "- norm_output_without_last)"),
         (compare_signatures, "head_signatures", "top_contributor_role = 'other'", "top_role = 'other'"),
-        (compare_default_taxonomy, "label_heads", "coalesce(norm_y_0, 0)", "coalesce(norm_y_0, 1)"),
-        (compare_default_taxonomy, "label_heads", "nullif(mixer, '-infinity') AS", "mixer AS"),
         (compare_other_taxonomy, "taxonomy", "last_high := last_high", "last_high := NULL"),
         *(
             (compare_default_taxonomy, "summarise_kinds", old, new)
@@ -413,8 +402,6 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
             )
         ),
         (compare_default_taxonomy, "taxonomy_thresholds", "(last_weak, 0.3)", "(last_weak, 0.4)"),
-        (compare_default_taxonomy, "taxonomy_thresholds", "(last_leads, 1.0)", "(last_leads, 1.1)"),
-        (compare_conditions, "label_heads", "'met': sink_seen_met", "'met': sink_falls_met"),
         (compare_conditions, "head_conditions", "avg(met::INTEGER)", "max(met::INTEGER)"),
         (compare_conditions, "head_conditions", "avg(threshold)", "max(threshold)"),
         (compare_sensitivity, "kinds_moved", "0.9::DOUBLE", "0.8::DOUBLE"),

@@ -98,11 +98,3 @@ def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:
     with warehouse(DEGENERATE[name]) as connection:
         for example in list_examples():
             query(connection, render_example(example, name)).read_all()
-
-
-def test_the_tour_teaches_what_it_promises() -> None:
-    code = "\n".join(example.code for example in list_examples())
-    for idiom in ("PIVOT", "QUALIFY", "WINDOW", "GROUP BY ALL", "arg_max", "COLUMNS", "corr("):
-        assert idiom in code
-    named = {"best_n", "heads_by_regime", "compare_studies", "bounds_at", "taxonomy", "last_query"}
-    assert named <= set(re.findall(r"(\w+)\(", code)) & {*sql.list_names("macros")}

@@ -72,22 +72,6 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
         },
         {"context"},
     ),
-    (  # as much of a step as of a slope
-        {
-            "layers": 12,
-            "deeper": 1 + 1.5 * (build_shapes(12)[5] + build_shapes(12)[-1]),
-            "over_chance": None,
-            "slope": 0.0,
-            "labels": ["TRMOTRMO"],
-        },
-        {"sink_depth": r"rises with depth, .*\)\.$"},
-        {"recall_over_random", "sink_and_recall", "mixers"},
-    ),
-    (  # as well a step before the sixth layer as after it, and no slope
-        {"deeper": (LOW,) * 5 + (0.95,) + (HIGH,) * 5, "layers": 11},
-        {"sink_depth": r"rises with depth, .*\)\.$"},
-        set(),
-    ),
     (
         {},
         {"recall_over_random": "above that of as many keys at random", "sink_and_recall": "have more Recall"},
@@ -98,16 +82,11 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
         {"sink_kinds": r"is 4\d.*% in layers of full attention and 7\..*% in layers of local attention \(a "},
         {"sink_depth"},
     ),
-    ({**MIXED, "local": []}, {}, {"sink_kinds", "sink_depth"}),
     ({**STEP, "layers": 6}, {}, {"sink_depth"}),  # one of 15 places of two low layers among six
     ({**STEP, "deeper": (HIGH, LOW, LOW, HIGH, HIGH, HIGH)}, {}, {"sink_depth"}),  # rises after its first layers
-    ({"layers": 3}, {}, {"sink_depth"}),
     ({"sequences": 3, **STEP}, {}, {"sink_depth"}),
 ]
 """How models differ, words of the sentences of what there is, and what is not there."""
-
-FURTHER = (3, 4, 7, 10)
-"""Of these, other cases of what one beside them tests: a change that is no step, and none to tell."""
 
 
 def tell(rows: dict[str, Rows]) -> dict[str, str]:
@@ -127,10 +106,7 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
     assert sorted(told, key=lambda row: row["place"]) == sorted(told, key=lambda row: -row["effect"])
 
 
-@pytest.mark.parametrize(
-    ("changed", "words", "silent"),
-    [pytest.param(*model, marks=pytest.mark.long if place in FURTHER else ()) for place, model in enumerate(MODELS)],
-)
+@pytest.mark.parametrize(("changed", "words", "silent"), MODELS)
 def test_sentences_follow_the_numbers_and_what_is_not_there_is_not_told(
     changed: dict[str, Any], words: dict[str, str], silent: set[str]
 ) -> None:
