@@ -7,10 +7,11 @@ tables, views and macros, in a database in memory.
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
@@ -229,9 +230,10 @@ def analyze(
     True
     """
     _check_arguments(model, text, n=n, query=query, count=count)
+    analyze_one = partial(_analyze, model, tokenizer, n=n, query=query, count=count, bos=bos, every=every)
     if isinstance(text, str):
-        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count, bos, every))
-    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count, bos, every)))
+        return run_stoppable(lambda: analyze_one(text))
+    return run_stoppable(lambda: list(_analyze_each(analyze_one, text)))
 
 
 def _check_arguments(model: object, text: object, **numbers: object) -> None:
@@ -251,20 +253,11 @@ def _check_arguments(model: object, text: object, **numbers: object) -> None:
             raise ValueError(f"{name} must be at least 1, got {number}")
 
 
-def _analyze_each(
-    model: torch.nn.Module,
-    tokenizer: "PreTrainedTokenizerBase",
-    texts: Sequence[str],
-    n: int | None,
-    query: int | None,
-    count: int,
-    bos: Bos,
-    every: bool,
-) -> Iterator[Analysis]:
-    """``analyze`` of each text; errors say which it is."""
+def _analyze_each(analyze_one: Callable[[str], Analysis], texts: Sequence[str]) -> Iterator[Analysis]:
+    """The analysis of each text; errors say which it is."""
     for number, text in enumerate(texts, start=1):
         try:
-            yield _analyze(model, tokenizer, text, n, query, count, bos, every)
+            yield analyze_one(text)
         except (UserError, ValueError) as error:
             kind = UserError if isinstance(error, UserError) else ValueError
             raise kind(f"{error} (text {number} of {len(texts)})") from error
@@ -274,6 +267,7 @@ def _analyze(
     model: torch.nn.Module,
     tokenizer: "PreTrainedTokenizerBase",
     text: str,
+    *,
     n: int | None,
     query: int | None,
     count: int,

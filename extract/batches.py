@@ -108,10 +108,7 @@ def read_batches(
     Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
     torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
 
-    Raises
-    ------
-    UserError
-        If there is not enough memory for one sequence, or the model's attention cannot be captured.
+    ``UserError`` if there is not enough memory for one sequence, or the model's attention cannot be captured.
     """
     reader, at = _Reader(model, attention, settings, size), 0
     while at < len(missing):

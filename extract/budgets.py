@@ -74,10 +74,7 @@ class Heads:
 def count_keys(budget: float, context: int) -> int:
     """Number of keys of a budget given as a share of the context.
 
-    Raises
-    ------
-    UserError
-        If the budget is not in (0, 1], or is less than one key.
+    ``UserError`` if the budget is not in (0, 1], or is less than one key.
     """
     if not 0 < budget <= 1:
         raise UserError(f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1")
@@ -187,10 +184,7 @@ def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int
 
     This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
 
-    Raises
-    ------
-    ValueError
-        If Recall of the heads is not known.
+    ``ValueError`` if Recall of the heads is not known.
     """
     if heads.recall is None or heads.recall_n is None:
         raise ValueError("Recall of the heads is not known")

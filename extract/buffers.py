@@ -125,10 +125,7 @@ class Buffers:
         there is memory for it. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
-        Raises
-        ------
-        ValueError
-            If a tensor does not have the layer's shape, or has more sequences than fit.
+        ``ValueError`` if a tensor does not have the layer's shape, or has more sequences than fit.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}

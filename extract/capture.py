@@ -207,13 +207,10 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     and the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let
     through.
 
-    Raises
-    ------
-    UserError
-        If the model is half of an encoder–decoder, or fails on the sequence; if its attention cannot be captured in all
-        layers except those that its configuration declares to be of another kind; if attention is not causal, hides
-        keys other than the first ones from a query, or is of a form that this program does not know. Out-of-memory
-        errors are passed on.
+    ``UserError`` if the model is half of an encoder–decoder, or fails on the sequence; if its attention cannot be
+    captured in all layers except those that its configuration declares to be of another kind; if attention is not
+    causal, hides keys other than the first ones from a query, or is of a form that this program does not know.
+    Out-of-memory errors are passed on.
     """
     check_modules(model)
     last = input_ids.shape[1] - 1

@@ -89,12 +89,9 @@ class Checkpoint:
 
         If the model is not ``trained``, weights files need not exist and are ignored.
 
-        Raises
-        ------
-        UserError
-            If there is no such directory, it has no configuration or no weights in safetensors, or it contains
-            something that must not be opened: files that are not regular, links out of it, an index that names anything
-            but safetensors files inside it.
+        ``UserError`` if there is no such directory, it has no configuration or no weights in safetensors, or it
+        contains something that must not be opened: files that are not regular, links out of it, an index that names
+        anything but safetensors files inside it.
         """
         files = Folder(name, path)
         files.check()
@@ -238,10 +235,7 @@ class Folder:
     def has_weights(self, name: str) -> bool:
         """Whether there is such a weights file, in the directory or below; it must be readable.
 
-        Raises
-        ------
-        UserError
-            If it exists, but is not a regular file inside the directory.
+        ``UserError`` if it exists, but is not a regular file inside the directory.
         """
         if not os.path.lexists(self.path / name):
             return False
@@ -257,10 +251,7 @@ class Folder:
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file that contains an object.
 
-        Raises
-        ------
-        UserError
-            If it contains anything else, or is larger than ``JSON_BYTES``.
+        ``UserError`` if it contains anything else, or is larger than ``JSON_BYTES``.
         """
         with self._translate_errors(name):
             text = (self.path / name).read_bytes() if (self.path / name).stat().st_size <= JSON_BYTES else None
@@ -297,10 +288,7 @@ class Folder:
 def list_first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
     """Names that transformers tries first for weights, in this order: weights files or their indexes.
 
-    Raises
-    ------
-    UserError
-        If the configuration names anything but a safetensors file or an index inside the directory.
+    ``UserError`` if the configuration names anything but a safetensors file or an index inside the directory.
     """
     if (named := config.get("transformers_weights")) is None:
         return WEIGHTS, INDEX
@@ -310,10 +298,7 @@ def list_first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, .
 def list_shards(files: Folder, index: str) -> tuple[str, ...]:
     """The weights files that an index names, ascending; they need not exist.
 
-    Raises
-    ------
-    UserError
-        If it is not an index, or names anything but safetensors files inside the directory.
+    ``UserError`` if it is not an index, or names anything but safetensors files inside the directory.
     """
     named = files.read_json(index).get("weight_map")
     if not isinstance(named, dict) or not named:

@@ -28,10 +28,7 @@ Decode = Callable[[tuple[int, ...]], str]
 def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     """The token ids of a text, without any around it; the spelling of a special token in it is text.
 
-    Raises
-    ------
-    UserError
-        If the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
+    ``UserError`` if the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
     """
     try:
         ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[

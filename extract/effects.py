@@ -81,10 +81,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
 def open_model(settings: ExtractionSettings, inputs: Mapping[str, Any], tokens: NDArray[np.int32]) -> OpenedModel:
     """Load the model that read the sequences ``tokens`` from its recorded ``inputs``, as ``open_study`` does.
 
-    Raises
-    ------
-    UserError
-        If the model has changed since, or cannot be loaded.
+    ``UserError`` if the model has changed since, or cannot be loaded.
     """
     description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
@@ -112,10 +109,8 @@ def ablate_heads(
     over all positions of all other sequences of the study, for which layers * S * heads * head size float32 numbers are
     in memory.
 
-    Raises
-    ------
-    UserError
-        If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; or there is not enough memory.
+    ``UserError`` if the study has fewer sequences, or only one and ``kinds`` contains ``mean``; or there is not enough
+    memory.
     """
     ids, attention = opened.select_ids(sequences), opened.attention
     attending = list_attending_layers(attention)

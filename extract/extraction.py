@@ -43,8 +43,14 @@ from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
 from extract.prefixes import check_row, read_alone
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
-from extract.standing import PROBED, build_provenance, combine_inputs, match_recorded
-from extract.versions import describe_device, list_versions
+from extract.standing import (
+    PROBED,
+    build_provenance,
+    combine_inputs,
+    describe_device,
+    list_versions,
+    match_recorded,
+)
 from storage.errors import UserError, escape_unprintable
 from storage.files.places import Place
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize, build_tensor_specs
@@ -204,10 +210,7 @@ def check(settings: ExtractionSettings, path: Place) -> Iterator[None]:
 
     What was read is not read again by ``extract`` inside the context.
 
-    Raises
-    ------
-    UserError
-        If the model's configuration or tokenizer, the corpus or the device cannot be used as requested.
+    ``UserError`` if the model's configuration or tokenizer, the corpus or the device cannot be used as requested.
     """
     token = _ALREADY_READ.set({})
     try:

@@ -187,10 +187,8 @@ class Family:
 def read_fields(header: Header) -> tuple[str, Fields]:
     """The name in transformers and the fields of the configuration of a file whose architecture is in ``FAMILIES``.
 
-    Raises
-    ------
-    HeaderError
-        If an entry contradicts the architecture as transformers computes it, is not read, or is needed and absent.
+    ``HeaderError`` if an entry contradicts the architecture as transformers computes it, is not read, or is needed and
+    absent.
     """
     entries = _Entries(header)
     family = FAMILIES[entries.architecture]

@@ -161,10 +161,8 @@ def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
 
     Of architectures of transformers' newer reader, which reports the others itself, those of layers beyond the last.
 
-    Raises
-    ------
-    UserError
-        If the file lacks one of several tensors that the model reads as one, which the older reader would leave at 0.
+    ``UserError`` if the file lacks one of several tensors that the model reads as one, which the older reader would
+    leave at 0.
     """
     tensors, architecture = model.header.tensors, model.architecture
     if architecture in NEWER:

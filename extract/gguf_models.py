@@ -63,12 +63,9 @@ class GgufModel:
     def open(cls, name: str, path: Path) -> Self:
         """Read and check the header of a file that the user calls ``name``; no tensor is read.
 
-        Raises
-        ------
-        UserError
-            If it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or tokenizer,
-            has sizes that its tensors contradict, or tensors of a type that is not dequantised, or entries of its
-            architecture that transformers would ignore.
+        ``UserError`` if it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or
+        tokenizer, has sizes that its tensors contradict, or tensors of a type that is not dequantised, or entries of
+        its architecture that transformers would ignore.
         """
         try:
             if not S_ISREG(path.stat().st_mode):
@@ -208,10 +205,7 @@ class GgufModel:
 def locate_gguf(model: ModelSettings) -> Path | None:
     """The GGUF file that the settings of a local model name; None if they name none.
 
-    Raises
-    ------
-    UserError
-        If it is a file of a distribution and cannot be found, or there is no such file inside the directory.
+    ``UserError`` if it is a file of a distribution and cannot be found, or there is no such file inside the directory.
     """
     if model.is_file:
         return find_package_file(model.id) if model.id.startswith(PACKAGE) else expand_path(model.id)

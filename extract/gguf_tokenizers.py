@@ -43,11 +43,8 @@ COMPOSED = {"qwen2", "qwen35"}
 def follow_file(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> PreTrainedTokenizerBase:
     """The tokenizer that transformers has read from a file, with the rules that the file names.
 
-    Raises
-    ------
-    UserError
-        If the kind of tokenizer or the way in which it splits text is not known, or text should begin with a BOS that
-        the file does not name.
+    ``UserError`` if the kind of tokenizer or the way in which it splits text is not known, or text should begin with a
+    BOS that the file does not name.
     """
     metadata, backend = model.header.metadata, tokenizer.backend_tokenizer
     kind, pre = metadata.get(f"{TOKENIZER}model"), metadata.get(f"{TOKENIZER}pre")

@@ -50,10 +50,7 @@ def is_local_corpus(corpus: CorpusSettings) -> bool:
 def open_model(model: ModelSettings) -> Checkpoint | GgufModel:
     """The files of a local model; if its weights are random, weights files of a directory are ignored.
 
-    Raises
-    ------
-    UserError
-        As ``Checkpoint.open``, ``find_training_folder``, ``locate_gguf`` and ``GgufModel.open``.
+    ``UserError`` as ``Checkpoint.open``, ``find_training_folder``, ``locate_gguf`` and ``GgufModel.open``.
     """
     if path := locate_gguf(model):
         return GgufModel.open(model.name, path)
@@ -115,10 +112,7 @@ def describe_changed_weights(settings: ExtractionSettings) -> dict[str, Any]:
 def hash_corpus(corpus: CorpusSettings) -> str | None:
     """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset and for random tokens.
 
-    Raises
-    ------
-    UserError
-        If it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
+    ``UserError`` if it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
     """
     if corpus.id == EMBEDDED:
         return hashlib.sha256(json.dumps(list_topics("held_out")).encode()).hexdigest()

@@ -132,11 +132,8 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
 
     ``attention`` is what ``extract.capture.probe`` found out about the model.
 
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, so that its attention cannot be edited; inside the context, if an indexer
-        chooses keys of the attention, or memory runs out.
+    ``UserError`` if the model is read in two passes, so that its attention cannot be edited; inside the context, if an
+    indexer chooses keys of the attention, or memory runs out.
     """
     refuse_two_passes(model, attention)
     before = model.config._attn_implementation

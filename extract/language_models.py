@@ -29,10 +29,7 @@ TOLERANCE = 1e-3
 def unwrap(model: torch.nn.Module) -> PreTrainedModel:
     """The model of transformers inside a wrapper of another library; ``check_wrapper`` compares both.
 
-    Raises
-    ------
-    UserError
-        If there is none inside, or if adapters give attention further keys inside it.
+    ``UserError`` if there is none inside, or if adapters give attention further keys inside it.
     """
     name = type(model).__name__
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)

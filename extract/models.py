@@ -168,12 +168,9 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     draw them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
     provenance is empty: for what leaves no record.
 
-    Raises
-    ------
-    UserError
-        If the device does not exist, or the model or its tokenizer is missing or cannot be read, or the model needs its
-        own code, has only pickled weights, is not a causal language model, or reads fewer tokens than
-        ``context_length``.
+    ``UserError`` if the device does not exist, or the model or its tokenizer is missing or cannot be read, or the model
+    needs its own code, has only pickled weights, is not a causal language model, or reads fewer tokens than
+    ``context_length``.
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
@@ -224,11 +221,8 @@ def load(description: Description) -> PreTrainedModel:
     file are first dequantised in the memory of the CPU, in the model's dtype, one tensor in float32 at a time. Random
     weights are drawn on the CPU, in the model's dtype, so that they are the same on every device.
 
-    Raises
-    ------
-    UserError
-        If the weights cannot be read, lack tensors of the model, do not fit into memory, or cannot be rounded to the
-        type that is asked for.
+    ``UserError`` if the weights cannot be read, lack tensors of the model, do not fit into memory, or cannot be rounded
+    to the type that is asked for.
     """
     model = _load_trained(description) if description.weights_seed is None else _load_random(description)
     if description.quantised:

@@ -14,11 +14,8 @@ FORM = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==([A-Za-z0-9
 def find_package_file(identity: str) -> Path:
     """The regular file that ``package:DISTRIBUTION/FILE`` or ``package:DISTRIBUTION==VERSION/FILE`` names.
 
-    Raises
-    ------
-    UserError
-        If the id has another form, the distribution is not installed, or not in this version, or the file is not one
-        that it has installed, or leads out of the directory of installed packages.
+    ``UserError`` if the id has another form, the distribution is not installed, or not in this version, or the file is
+    not one that it has installed, or leads out of the directory of installed packages.
     """
     if (match := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
         raise UserError(

@@ -32,10 +32,7 @@ def read_alone(model: PreTrainedModel, attention: Attention, tokens: NDArray[np.
 def check_row(name: str, alone: Tensor, whole: Tensor, keys: int, dtype: torch.dtype) -> None:
     """Refuse a model whose query has other weights in a pass of ``keys`` tokens, (L, H, K), than ``alone``.
 
-    Raises
-    ------
-    UserError
-        If they differ by more than rounding.
+    ``UserError`` if they differ by more than rounding.
     """
     seen = alone.shape[-1]
     moved = (alone - whole[..., :seen]).abs().sum(dim=-1).nanmean(dim=-1).nan_to_num() / 2

@@ -137,10 +137,7 @@ def count_mass_keys(
 
     One plain pass for each sequence; memory as for ``measure_policy_losses``, without logits.
 
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, or there is not enough memory.
+    ``UserError`` if the model is read in two passes, or there is not enough memory.
     """
     counts = MassCounts(shares)
     for one in ids:

@@ -1,14 +1,16 @@
 """State of a tensor store: whether it is what an extraction would make now, and if not, why.
 
 Holds ``explain_staleness`` and ``explain_replacement``, and the provenance that they and ``extract.extraction``
-compare. The hashes of models and corpora are computed in ``extract.identity``.
+compare, with versions and device. The hashes of models and corpora are computed in ``extract.identity``.
 
 Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
 unfinished store is compared with the libraries and the device that would continue it, which loads torch.
 """
 
+import platform
 from collections.abc import Mapping
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from extract.checkpoints import OTHER_FILES, Checkpoint
 from extract.gguf_models import QUANTISATION
@@ -26,6 +28,9 @@ from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+
+if TYPE_CHECKING:
+    import torch
 
 PROBED = ("attention", "layer_kinds")
 """Fields of the model's provenance that are only known after running it."""
@@ -59,12 +64,9 @@ def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) 
     is ignored; a model or dataset of the hub is assumed to be at the commit that was read, so that a branch that has
     moved since is not noticed.
 
-    Raises
-    ------
-    UserError
-        If a local model or corpus is missing or cannot be read, or an object store does not answer; if the store is
-        unfinished and cannot be continued with this device or these versions of libraries, which is not a reason to
-        replace it.
+    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer; if the
+    store is unfinished and cannot be continued with this device or these versions of libraries, which is not a reason
+    to replace it.
     """
     if not path.exists():
         return "missing"
@@ -87,10 +89,7 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
 
     An unfinished store that another device or other versions of libraries can continue need not be rebuilt.
 
-    Raises
-    ------
-    UserError
-        If a local model or corpus is missing or cannot be read, or an object store does not answer.
+    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
     if not path.exists():
         return None
@@ -186,8 +185,27 @@ def _describe_changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> 
 def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
     """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
     from extract.models import find_device
-    from extract.versions import describe_device, list_versions
 
     device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
     now = list_versions(device)
     return " and ".join(name for name in now if now[name] != was["versions"].get(name))
+
+
+def list_versions(device: str) -> dict[str, str]:
+    """The part of the provenance on versions; ``device`` is the result of ``describe_device``."""
+    import torch
+
+    try:
+        own = version("attention-geometry")
+    except PackageNotFoundError:
+        own = "not installed"
+    libraries = {name: version(name) for name in ("numpy", "tokenizers", "transformers", "zarr")}
+    known = {"attention-geometry": own, "device": device, "python": platform.python_version(), **libraries}
+    return known | {"torch": torch.__version__}  # includes the build, unlike the version of the package
+
+
+def describe_device(device: "torch.device") -> str:
+    """The type of the device, for CUDA with the name of the GPU."""
+    import torch
+
+    return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type

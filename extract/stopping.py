@@ -23,10 +23,7 @@ class StoppedError(Exception):
 def run_stoppable(work: Callable[[], T]) -> T:
     """What ``work`` returns, which runs in a thread of its own if this is the main thread.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        If the user interrupts it, once ``work`` has ended: at its next ``check_stopped``.
+    ``KeyboardInterrupt`` if the user interrupts it, once ``work`` has ended: at its next ``check_stopped``.
     """
     if current_thread() is not main_thread():
         return work()

@@ -48,10 +48,7 @@ def plant_heads(settings: ExtractionSettings) -> list[PlantedHead]:
 
     Query heads of one KV head share the parameters of value states, and so do all queries.
 
-    Raises
-    ------
-    ValueError
-        If the study is not synthetic.
+    ``ValueError`` if the study is not synthetic.
     """
     part = _require_synthetic(settings)
     rng = _make_rng(settings, PLANTED)

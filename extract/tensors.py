@@ -59,11 +59,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def read_tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     """Read the shape of every tensor of the weights, by name, from the headers of the files; no tensor is read.
 
-    Raises
-    ------
-    UserError
-        If a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``; if two files hold the same
-        tensor, or weights are quantised in a way that the configuration does not describe.
+    ``UserError`` if a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``; if two files hold
+    the same tensor, or weights are quantised in a way that the configuration does not describe.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     described = any(field in checkpoint.config for field in QUANTISED)
@@ -100,9 +97,9 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
-    """Refuse (``UserError``) a configuration whose sizes are of a wrong type, contradict each other or the tensors.
+    """Refuse (``UserError``) a configuration whose sizes are of a wrong type or contradict the tensors.
 
-    ``shapes`` is None if they are not known: then only types and contradictions are checked.
+    ``shapes`` is None if they are not known: then only types are checked.
     """
     for prefix, part in _iterate_parts(config):
         for field, value in part.items():
@@ -112,8 +109,6 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
                 or _find_size_error(field, value, shapes)
             ):
                 raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}")
-        if why := _find_divisor_error(part):
-            raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{why}")
 
 
 def count_positions(config: Mapping[str, Any]) -> int | None:
@@ -170,22 +165,6 @@ def _find_size_error(field: str, value: object, shapes: Shapes | None) -> str | 
     if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > max(longest, len(shapes), COUNTED):
         return f"is {value}, more than the weights can hold"
     return None
-
-
-def _find_divisor_error(part: Mapping[str, Any]) -> str | None:
-    """Which sizes are not divisible as they must be; a head size that is given need not divide the width."""
-    width, heads, kv_heads = (_find_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
-    if heads and kv_heads and heads[1] % kv_heads[1]:
-        return f"{kv_heads[0]} is {kv_heads[1]}, which does not divide {heads[0]} ({heads[1]})"
-    said = any("head_dim" in field or field == "kv_channels" for field in part)
-    if width and heads and not said and width[1] % heads[1]:
-        return f"{heads[0]} is {heads[1]}, which does not divide {width[0]} ({width[1]})"
-    return None
-
-
-def _find_first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
-    """The first of the named fields that holds a number, with its number."""
-    return next(((name, part[name]) for name in names if isinstance(part.get(name), int)), None)
 
 
 def _format_value(value: object) -> str:

@@ -25,10 +25,7 @@ SPACES = "▁Ġ"
 def find_frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The token ids that a tokenizer puts before and after a text.
 
-    Raises
-    ------
-    UserError
-        If it changes the tokens of the text itself.
+    ``UserError`` if it changes the tokens of the text itself.
     """
     plain, framed = (
         tokenizer("a", add_special_tokens=special, verbose=False)["input_ids"] for special in (False, True)

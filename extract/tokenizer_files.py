@@ -28,10 +28,7 @@ def load_tokenizer(where: dict[str, Any]) -> PreTrainedTokenizerBase:
 
     BOS is left out before a text if ``tokenizer_config.json`` says ``add_bos_token: false``.
 
-    Raises
-    ------
-    UserError
-        If transformers does not follow ``tokenizer.json``.
+    ``UserError`` if transformers does not follow ``tokenizer.json``.
     """
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**where)
     config = get_tokenizer_config(**where)

@@ -42,12 +42,9 @@ _NO_CACHE = "keeps no cache of keys and values after which it can read on"
 def examine(model: PreTrainedModel, input_ids: Tensor) -> tuple[list[LayerSize], torch.dtype]:
     """Find the sizes of all layers and the type of their value states on a short sequence (1, K).
 
-    Raises
-    ------
-    UserError
-        If the model returns no weights or keeps no cache after which it can read on, if its eager attention differs
-        from its usual one, or if the weights of two blocks differ from those of one plain forward pass. Out-of-memory
-        errors are passed on.
+    ``UserError`` if the model returns no weights or keeps no cache after which it can read on, if its eager attention
+    differs from its usual one, or if the weights of two blocks differ from those of one plain forward pass.
+    Out-of-memory errors are passed on.
     """
     with _translate_errors(model, _NO_WEIGHTS):
         whole = _run_plain(model, input_ids)

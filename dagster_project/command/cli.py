@@ -928,8 +928,7 @@ def _check_study(home: Home, study: str) -> None:
         yet and its device is missing, or the hub that has its model or text does not answer.
     """
     from dagster_project.study.studies import find_study
-    from extract.checks import check_inputs
-    from extract.preflight import check_device, check_hub
+    from extract.checks import check_device, check_hub, check_inputs
 
     settings = find_study(home, study)
     check_inputs(settings)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
 from dagster_project.study.studies import COMMAND_LINE, parse_study
-from extract.checks import check_inputs
+from extract.checks import check_device, check_hub, check_inputs
 from extract.decoding import name_tokens
-from extract.preflight import check_device, check_hub
 from extract.settings import EMBEDDED, SYNTHETIC, TEXT_BYTES, ExtractionSettings
 from storage.errors import UserError
 

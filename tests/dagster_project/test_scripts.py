@@ -17,7 +17,7 @@ from dagster_project.command import completion
 from dagster_project.command.cli import app
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_studies
-from extract import preflight
+from extract import checks
 from storage.errors import UserError
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment
 
@@ -72,15 +72,15 @@ def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
     assert large == {f"{name}{twin}" for name in ("llama-2-7b", "gemma-7b", "mistral-7b") for twin in ("", "-random")}
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert {row["study"] for row in rows if row["state"] == "not run; needs a GPU"} == large
-    monkeypatch.setattr(preflight, "_count_gpus", lambda: 0)
+    monkeypatch.setattr(checks, "_count_gpus", lambda: 0)
     for name in sorted(large):
         assert "The study needs a GPU (needs_gpu)" in attention_geometry("run", name, home=tmp_path).complaint
     for count in (1, None):  # none: another system than Linux has to say
-        monkeypatch.setattr(preflight, "_count_gpus", lambda found=count: found)
-        preflight.check_device("auto", needs_gpu=True)
-    monkeypatch.setattr(preflight, "_count_gpus", lambda: 1)
+        monkeypatch.setattr(checks, "_count_gpus", lambda found=count: found)
+        checks.check_device("auto", needs_gpu=True)
+    monkeypatch.setattr(checks, "_count_gpus", lambda: 1)
     with pytest.raises(UserError, match="has 1 CUDA devices"):
-        preflight.check_device("cuda:1")
+        checks.check_device("cuda:1")
 
 
 SERVING = """

@@ -301,11 +301,6 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         "hidden_size is 1000000000, but the longest axis of a tensor .* has length 320",
     ),
     "too many experts": (config(num_local_experts=10**7), "num_local_experts is 10000000, more than the weights can"),
-    "heads that do not divide": (config(num_attention_heads=5, head_dim=None), "num_key_value_heads is 2, which does"),
-    "heads of no length": (
-        put("config.json", b'{"model_type": "gpt2", "n_embd": 64, "n_head": 5}'),
-        r"n_head is 5, which does not divide n_embd \(64\)",
-    ),
     "a part that is wrong": (config(text_config={"hidden_size": "64"}), "text_config.hidden_size should be a whole"),
     "too few positions": (config(max_position_embeddings=16), "reads at most 16 tokens, but context_length is 32"),
     "code of the hub": (config(attn_implementation="acme/evil"), "asks for code from the hub, which is never run"),
@@ -371,6 +366,12 @@ def loading_refusal(path: Path) -> str:
     said = outcome(path)
     assert said is not None
     return said
+
+
+def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "tiny", "gpt2")
+    change_config(checkpoint, num_attention_heads=5, n_head=5)
+    assert "divisible" in loading_refusal(checkpoint)
 
 
 def test_tensors_of_other_shapes_are_named_with_both_shapes(checkpoint: Path) -> None:
