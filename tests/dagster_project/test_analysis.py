@@ -104,13 +104,6 @@ def test_patterns_are_means_over_the_rows_of_eager_attention(architecture: str) 
     assert abs(previous - np.diag(of_head)[1:].mean()) > 1e-4, "another key would be noticed"
 
 
-def test_the_numbers_at_one_n_are_those_of_the_selection() -> None:
-    found = analyze(tiny_model(), TOKENIZER, TEXT, n=N)
-    at_n = [row for row in found.selection.to_pylist() if row["n"] == N]
-    for name in ("recall", "precision", "specificity"):
-        assert [row[name] for row in at_n] == found.heads[name].to_pylist()
-    within = found.top_keys.group_by(["layer", "head"], use_threads=False).aggregate([("within_r_min", "sum")])
-    assert within["within_r_min_sum"].to_pylist() == [round(row["recall"] * N) for row in at_n]
 
 
 def test_a_text_gives_what_a_study_of_it_gives(mine: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +138,6 @@ def test_keys_that_a_window_hides_are_no_keys() -> None:
     assert "–" in found.page(0, 0).html
 
 
-def test_a_model_in_half_precision_is_measured() -> None:
-    found = analyze(tiny_model().to(torch.bfloat16), TOKENIZER, TEXT)
-    assert not found.heads["recall"].null_count
 
 
 def test_a_text_of_one_token_is_measured() -> None:
@@ -272,21 +262,12 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     ("changed", "error", "said"),
     [
         ({"n": 0}, ValueError, "^n must be at least 1, got 0"),
-        ({"query": -1}, ValueError, "^query must be at least 1, got -1"),
-        ({"count": 0}, ValueError, "^count must be at least 1, got 0"),
         ({"n": 99}, ValueError, "^n must be from 1 to [0-9]+, the number of keys before the query, got 99"),
-        ({"n": 6, "query": 5}, ValueError, "^n must be from 1 to 5, "),
         ({"query": 10_000}, ValueError, "^query must be from 1 to [0-9]+, the last position of the text, got 10000"),
         ({"n": 2.5}, TypeError, "^n must be a whole number, got 2.5"),
-        ({"n": True}, TypeError, "^n must be a whole number, got True"),
-        ({"query": 3.0}, TypeError, "^query must be a whole number, got 3.0"),
-        ({"count": "8"}, TypeError, "^count must be a whole number, got '8'"),
         ({"text": b"some bytes"}, TypeError, "^text must be a str, or a list of them, got bytes"),
-        ({"text": None}, TypeError, "got NoneType"),
-        ({"text": ["a b", None]}, TypeError, "got a list with NoneType"),
         ({"text": []}, ValueError, "got an empty list"),
         ({"text": ["a b", ""]}, UserError, r"has 1 token with <s> before it, .* \(text 2 of 2\)"),
-        ({"text": ["a b c d e f", "a"], "n": 3}, ValueError, r"^n must be from 1 to .* got 3 \(text 2 of 2\)"),
         ({"model": TOKENIZER}, TypeError, "^model must be a model that transformers has loaded, got TokenizersBackend"),
     ],
 )

@@ -31,8 +31,8 @@ CUT, RESET = "cut", "reset"
 
 
 @dataclass
-class DatasetHub:
-    """What a hub of datasets was asked for, and what it shall get wrong."""
+class FakeHub:
+    """What a hub was asked for, and what it shall get wrong."""
 
     address: str = ""
     asked: list[str] = field(default_factory=list)
@@ -46,22 +46,9 @@ class DatasetHub:
 
 
 @contextmanager
-def serve(repositories: Mapping[str, Path]) -> Iterator[str]:
-    """Serve the repositories of models by id; yields the address for HF_ENDPOINT."""
-
-    class Handler(_Quiet):
-        def respond(self) -> None:
-            status, content, error = _answer(repositories, self.path.partition("?")[0])
-            self.answer(status, content, error)
-
-    with running(Handler) as address:
-        yield address
-
-
-@contextmanager
-def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
-    """Serve the repositories of datasets by id, whole and in parts, and every revision of them at one commit."""
-    hub = DatasetHub()
+def serve(repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
+    """Serve repositories by id, whole and in parts: of models, or of datasets at one commit for every revision."""
+    hub = FakeHub()
 
     class Handler(_Quiet):
         def respond(self) -> None:
@@ -70,7 +57,7 @@ def serve_datasets(repositories: Mapping[str, Path]) -> Iterator[DatasetHub]:
             hub.tokens.add(self.headers["Authorization"])
             part = re.match(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
             fault = hub.faults.popleft() if part and hub.faults else None
-            status, content, error = _answer_dataset(repositories, path, query)
+            status, content, error = _answer(repositories, path, query)
             if part and status == 200:
                 status, content = 206, content[int(part[1]) : int(part[2]) + 1 if part[2] else None]
                 hub.sent[path.rpartition("/")[2]] += len(content)
@@ -128,28 +115,17 @@ def running(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
-def _answer(repositories: Mapping[str, Path], path: str) -> tuple[int, bytes, str]:
-    """Status, content and error code for a path such as /OWNER/NAME/resolve/REVISION/FILE."""
-    name = "/".join(path.removeprefix("/api/models").split("/")[1:3])
-    if name in REFUSALS:
-        status, error = REFUSALS[name]
-        return status, b"", error
-    if path.endswith(f"/tree/{COMMIT}"):
-        return _tree(repositories[name], "", below=False)
-    if "/resolve/" in path and (file := repositories[name] / path.rpartition("/")[2]).is_file():
-        return 200, file.read_bytes(), ""
-    return 404, b"", "EntryNotFound"
-
-
-def _answer_dataset(repositories: Mapping[str, Path], path: str, query: str) -> tuple[int, bytes, str]:
-    """Status, content and error code for a path of the hub's interface to datasets, or of a file in one."""
-    name = "/".join(path.removeprefix("/api").split("/")[2:4])
-    rest = path.removeprefix("/api").removeprefix(f"/datasets/{name}")
-    if name in REFUSALS and (name != "acme/gated" or rest.startswith("/resolve/")):  # gated ones have public metadata
-        status, error = REFUSALS[name]
+def _answer(repositories: Mapping[str, Path], path: str, query: str) -> tuple[int, bytes, str]:
+    """Status, content and error code for a path of the hub's interface, or of a file in a repository."""
+    rest = re.sub("^/api", "", path)
+    rest = re.sub("^/(models|datasets)", "", rest)
+    name = "/".join(rest.split("/")[1:3])
+    rest, of_dataset = rest.removeprefix(f"/{name}"), "/datasets/" in path
+    if name in REFUSALS and not (of_dataset and name == "acme/gated" and not rest.startswith("/resolve/")):
+        status, error = REFUSALS[name]  # gated datasets have public metadata
         return status, b"", error
     root = repositories.get(name)
-    if rest.startswith("/revision/"):
+    if of_dataset and rest.startswith("/revision/"):
         return 200, json.dumps({"id": name, "sha": COMMIT, "siblings": []}).encode(), ""
     if root and (found := re.match(rf"/tree/{COMMIT}/?(.*)", rest)):
         return _tree(root, found[1], below="recursive=true" in query.lower())

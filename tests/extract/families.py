@@ -1,8 +1,9 @@
 """The families of models that capture is tested on: small random models of each, and how far it is from eager on them.
 
-``python -m tests.extract.families`` writes docs/models.md.
+``python -m tests.extract.families`` writes the tables of docs/models.md.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract.capture import Attention, capture, probe
 from extract.hub import silence_libraries
-from tests.extract.tiny import VOCABULARY, WINDOW
+from tests.extract.tiny import GROUPED, PLAIN, VOCABULARY, WINDOW
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 KEYS = 48
@@ -26,20 +27,9 @@ QUERIES = (9, 20, 47)
 """The first is too early for a window of ``WINDOW`` keys to hide any from it, the last is the last position."""
 
 Sizes = Mapping[str, object]
-_PLAIN: Sizes = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.15,  # wide enough that weights differ between keys, narrow enough that none takes it all
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-}
+_PLAIN: Sizes = PLAIN
 _KV: Sizes = {"num_key_value_heads": 2}
-_GROUPED: Sizes = {**_PLAIN, **_KV, "head_dim": 16}
+_GROUPED: Sizes = GROUPED
 _WINDOW: Sizes = {"sliding_window": WINDOW}
 _EXPERTS: Sizes = {
     "num_experts": 4,
@@ -622,60 +612,6 @@ def plain_of(family_name: str) -> Plain:
     return plain(next(family for family in FAMILIES if family.name == family_name))
 
 
-HEAD = """\
-# Models
-
-<!-- Written by `python -m tests.extract.families`; do not edit by hand. -->
-
-Most causal language models of transformers with softmax attention can be studied. The way of reading a model's
-attention is detected automatically, on a short sequence before any other work, and recorded in the provenance of the
-study:
-
-- **AttentionInterface**: models that compute attention through a replaceable function, which are all but the oldest.
-  Their layers run as usual; in addition, the weights of the chosen queries are computed in float32.
-- **two-pass**: other models read a sequence in blocks of tokens, each after a cache of the keys before it, with eager
-  attention, which returns the weights of a block. They have the model's own type: in bfloat16 a row sums to 1 within
-  1 % only.
-
-Either way, what heads look at (`head_patterns`) and, if asked for, what keys receive (`sink_measure`) are summed over
-the weights of all queries, a block at a time; no matrix of all queries and keys is in memory.
-
-Layers of another kind (linear attention, convolutions, Mamba, plain MLPs) have no attention weights: such a model is
-analysed on its attention layers, under their numbers in the model. Keys that a sliding window or a chunk hides from a
-query do not count as its keys. If heads have learned sinks, the weight of the sink is stored with the weights of the
-keys. Value states are stored once per KV head, as the model passes them to its attention.
-
-A model in a GGUF file is dequantised to the study's type when it is loaded, and then read like any other. Its logits
-were compared with those of the same weights in safetensors for every architecture that is read, and for the types F32,
-F16, Q8_0, Q4_1 and Q4_K (`tests/extract/test_gguf.py`); what is checked and refused of such files is listed in
-[inputs.md](inputs.md).
-
-To check your own model, run a study of one short sequence: every model is compared with its own eager attention, layer
-by layer, before it is read, and is refused in one line if they differ, or if a layer that should attend cannot be
-observed doing so.
-
-## Refused
-
-Tests confirm that these are refused:
-
-| family | reason |
-|---|---|
-"""
-
-TABLE = """
-## Tested
-
-The table is made of small random models, with windows shorter than the context, in float32 on the CPU. *Bound* is
-the largest difference from eager attention that the tests allow, of a weight, and of a value state as a part of the
-largest one: layers × longest sum × 2⁻²³, the rounding of float32 on any processor. Deliberate
-mistakes in the scale, the mask, the order of heads or keys, caps, sinks and value states differ by at least 200 times
-the bound (`tests/extract/test_families.py`). `python -m tests.extract.families` writes this page.
-
-| family | class | path | attention layers | particulars | bound |
-|---|---|---|---|---|---|
-"""
-
-
 def bound(family: Family) -> float:
     """Largest difference of float32 attention from eager on any processor, of weights and, relatively, of value states.
 
@@ -712,14 +648,16 @@ def row(family: Family) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def before_the_rows() -> str:
-    """The page up to the lines of the families."""
-    return HEAD + "".join(f"| {refused.name} | {refused.why} |\n" for refused in REFUSED) + TABLE
+def write_tables(page: str) -> str:
+    """The page with the lines of all families in its two tables, of those that are refused and of those tested."""
+    refused = [f"| {family.name} | {family.why} |" for family in REFUSED]
+    tables = iter(["".join(f"{line}\n" for line in rows) for rows in (refused, map(row, FAMILIES))])
+    return re.sub(r"(?<=\|---\|\n)((?:\| .*\n)+)", lambda _: next(tables), page)
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(before_the_rows() + "".join(f"{row(family)}\n" for family in FAMILIES), encoding="utf-8")
+    """Write the tables."""
+    PAGE.write_text(write_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -25,25 +25,13 @@ from extract.hub import silence_libraries
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError, escape_unprintable
-from tests.extract.tiny import VOCABULARY, tiny_tokenizer
+from tests.extract.tiny import PLAIN, VOCABULARY, tiny_tokenizer
 
 Entries = dict[str, Any]
 Tensors = dict[str, NDArray[Any]]
 Sizes = Mapping[str, Any]
 
-_SIZES: Sizes = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.15,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
-    "tie_word_embeddings": False,
-}
+_SIZES: Sizes = {**PLAIN, "intermediate_size": 96, "num_hidden_layers": 2, "tie_word_embeddings": False}
 _ROTATION = {"rope_type": "default", "rope_theta": 5000.0}
 _ROTARY: Sizes = {**_SIZES, "num_key_value_heads": 2, "rope_parameters": _ROTATION}
 _PARTIAL: Sizes = {**_ROTARY, "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5}}

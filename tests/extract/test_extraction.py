@@ -578,17 +578,6 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
     assert run(inputs, path).written == 0
 
 
-def test_a_shard_leaves_alone_what_another_is_writing(inputs: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    extract(settings(inputs), study="tiny", path=LocalPlace(path), shard=Shard(1, 2))
-    others = path / "values" / f"0.{'0' * 32}.partial"
-    others.write_text("half")
-    extract(settings(inputs), study="tiny", path=LocalPlace(path), shard=Shard(2, 2))
-    assert others.exists()
-    run(inputs, path)
-    assert not others.exists()
-
-
 # --- value states as stored, layers of other kinds, tokenizers without BOS ---
 
 

@@ -246,9 +246,9 @@ def test_a_file_of_a_hub_repository_needs_nothing_else(file: Path, tmp_path: Pat
     for folder in (whole, other):
         folder.mkdir()
     (whole / "tiny.gguf").write_bytes(file.read_bytes())
-    with serve({"acme/tiny": whole, "acme/other": other}) as endpoint:
+    with serve({"acme/tiny": whole, "acme/other": other}) as hub:
         asked = {name: {"gguf": "tiny.gguf"} for name in ("acme/tiny", "acme/other")}
-        said = ask_hub(asked, tmp_path / "home", endpoint)
+        said = ask_hub(asked, tmp_path / "home", hub.address)
     assert said["acme/tiny"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "F32, converted to float32" in said["acme/tiny"][2]
     assert said["acme/other"].endswith("has no tiny.gguf on the Hugging Face hub; check its name")

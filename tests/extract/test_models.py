@@ -283,9 +283,9 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     change_config(other, intermediate_size=32)
     names = [*REFUSALS, "acme/tiny", "acme/pickled", "acme/sharded", "acme/evil", "acme/damaged", "acme/other"]
     served = {name: tmp_path / name.removeprefix("acme/") for name in (*names, "acme/bare") if name not in REFUSALS}
-    with serve(served) as endpoint:
+    with serve(served) as hub:
         asked = {name: {} for name in names} | {"acme/bare": {"weights": "random"}}
-        said = ask_hub(asked, tmp_path / "home", endpoint)
+        said = ask_hub(asked, tmp_path / "home", hub.address)
     assert said["acme/tiny"][:2] == said["acme/sharded"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "names the weights 'evil.bin'; only safetensors files are read" in said["acme/evil"]
     downloaded = {file.name for file in (tmp_path / "home" / "hub" / "models--acme--evil").glob("snapshots/*/*")}

@@ -16,23 +16,16 @@ from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from tests.extract.families import KEYS, QUERIES, Family, attention_of, every_kind, ids, model_of
-from tests.extract.tiny import text, tiny_tokenizer
+from tests.extract.tiny import PLAIN, text, tiny_tokenizer
 from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
 _SIZES: dict[str, Any] = {
-    "vocab_size": 320,
-    "hidden_size": 64,
-    "intermediate_size": 64,
+    **PLAIN,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
-    "initializer_range": 0.15,
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": 1,
 }
 _LONG = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
 _FACTORS = {"short_factor": [1.0] * 8, "long_factor": [1.0, 1.2, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0]}

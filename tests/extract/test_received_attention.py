@@ -55,17 +55,6 @@ def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
     return largest
 
 
-@pytest.mark.one_case
-@every_kind
-@pytest.mark.parametrize("rows", [KEYS, 7])
-def test_it_is_what_the_definition_makes_of_eager_s_matrices(
-    family: Family, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_ := 4 * 2 * 4 * KEYS * rows)
-    monkeypatch.setattr(two_pass, "BLOCK_BYTES", bytes_ * len(attention_of(family.name).layers))
-    assert farthest(family, importance) < TOLERANCE
-
-
 OTHER_DEFINITIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "over all queries": lambda weights: weights.mean(dim=-2),
     "without its own": lambda weights: (
@@ -77,9 +66,8 @@ OTHER_DEFINITIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("other", OTHER_DEFINITIONS)
-@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "Mistral", "gpt-oss", "Gemma 2"])
-def test_other_definitions_are_told_apart(name: str, other: str) -> None:
-    family = next(family for family in FAMILIES if family.name == name)
+def test_other_definitions_are_told_apart(other: str) -> None:
+    family = next(family for family in FAMILIES if family.name == "Mistral")
     assert farthest(family, OTHER_DEFINITIONS[other]) > 1000 * TOLERANCE
 
 
@@ -103,17 +91,18 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -
 ROOM = {"batch": 1, "queries": 1, "keys": 64, "received": True}
 
 
-# --- what heads look at ---
-
-
 @pytest.mark.one_case
 @every_kind
-def test_patterns_are_what_the_definition_makes_of_eager_s_matrices(
+def test_both_are_what_the_definitions_make_of_eager_s_matrices(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "PATTERN_BYTES", {"cpu": 7 * (4 + 1) * KEYS * 4})  # 7 rows of 4 heads and chance
-    monkeypatch.setattr(two_pass, "BLOCK_BYTES", len(attention_of(family.name).layers) * 7 * 2 * 4 * KEYS * 4)
-    found = capture(model_of(family.name), attention_of(family.name), ids(), QUERIES)
+    """A block of queries has 7 rows of 4 heads and chance."""
+    layers = len(attention_of(family.name).layers)
+    monkeypatch.setattr(attention, "BLOCK_BYTES", 7 * 2 * 4 * KEYS * 4)
+    monkeypatch.setattr(attention, "PATTERN_BYTES", {"cpu": 7 * (4 + 1) * KEYS * 4})
+    monkeypatch.setattr(two_pass, "BLOCK_BYTES", layers * 7 * 2 * 4 * KEYS * 4)
+    assert farthest(family, importance) < TOLERANCE
+    found = read(family)
     for layer, weights in plain_of(family.name).weights.items():
         heads = weights.shape[1]
         sees = (weights[..., 0] > 0).any(dim=1).any(dim=0).tolist()

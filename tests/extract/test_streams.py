@@ -23,7 +23,7 @@ from extract.corpora import Windows, open_documents
 from extract.hub import summarise_error
 from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
-from tests.extract.fake_hub import COMMIT, CUT, RESET, DatasetHub, serve_datasets
+from tests.extract.fake_hub import COMMIT, CUT, RESET, FakeHub, serve
 from tests.extract.tiny import tiny_tokenizer
 from tests.refusals import read_refusal
 
@@ -117,12 +117,12 @@ def go_to(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 
 
 @pytest.fixture
-def hub(repositories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatasetHub]:
+def hub(repositories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr(streams, "SHUFFLED_DOCUMENTS", 20)
     monkeypatch.setattr(streams, "PIECE", 2**12)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
-    with serve_datasets(repositories) as served:
+    with serve(repositories) as served:
         go_to(monkeypatch, served.address)
         HfFileSystem.clear_instance_cache()
         yield served
@@ -166,7 +166,7 @@ def test_every_document_comes_once_in_an_order_of_the_seed(name: str) -> None:
     assert first != sorted(first)
 
 
-def test_nothing_is_downloaded_but_what_is_read(hub: DatasetHub) -> None:
+def test_nothing_is_downloaded_but_what_is_read(hub: FakeHub) -> None:
     texts, revision = open_documents(corpus(), 0)
     first = [next(texts) for _ in range(15)]  # with 20 in the buffer, 35 of the first shard: two groups
     assert revision == COMMIT
@@ -179,7 +179,7 @@ def test_nothing_is_downloaded_but_what_is_read(hub: DatasetHub) -> None:
     assert 2 * group < hub.sent[chosen] < footer + 2 * group + 4 * streams.PIECE
 
 
-def test_no_thread_reads_ahead(hub: DatasetHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_reads_ahead(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a thread aborts the interpreter where it still reads when the interpreter ends."""
     threads, fetch = set(), HfFileSystemFile.read
 
@@ -205,7 +205,7 @@ def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) ->
             assert [row["text"] for row in shard(first)] == rows[first:]
 
 
-def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
+def test_windows_name_the_commit_and_repeat(hub: FakeHub) -> None:
     first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
     assert first.revision == COMMIT
     assert hash_corpus(corpus()) is None
@@ -219,7 +219,7 @@ def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
 @pytest.mark.parametrize("fault", [CUT, RESET, 500, 503, 429])
 @pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
 def test_a_stream_that_breaks_goes_on_where_it_was(
-    name: str, fault: int | str, hub: DatasetHub, waits: list[float], caplog: pytest.LogCaptureFixture
+    name: str, fault: int | str, hub: FakeHub, waits: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = read(corpus(name), 1)
     texts, _ = open_documents(corpus(name), 1)
@@ -236,7 +236,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("waits")
-def test_one_fault_heals_without_a_word(hub: DatasetHub, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_fault_heals_without_a_word(hub: FakeHub, caplog: pytest.LogCaptureFixture) -> None:
     expected = read(corpus())
     hub.faults.extend([None, None, None, RESET])
     assert read(corpus()) == expected
@@ -245,13 +245,13 @@ def test_one_fault_heals_without_a_word(hub: DatasetHub, caplog: pytest.LogCaptu
 
 
 @pytest.mark.usefixtures("waits")
-def test_a_document_that_came_begins_the_count_of_attempts_anew(hub: DatasetHub) -> None:
+def test_a_document_that_came_begins_the_count_of_attempts_anew(hub: FakeHub) -> None:
     hub.faults.extend(([503] * (streams.ATTEMPTS - 1) * REQUESTS + [None] * 4) * 3)
     assert set(read(corpus())) == EVERYTHING
     assert not hub.faults
 
 
-def test_a_stream_that_stays_broken_is_given_up(hub: DatasetHub, waits: list[float]) -> None:
+def test_a_stream_that_stays_broken_is_given_up(hub: FakeHub, waits: list[float]) -> None:
     hub.faults.extend([None] * 2 + [503] * 1000)
     said = refusal(corpus())
     assert f"broke {streams.ATTEMPTS} times in a row (Server error '503 Service Unavailable' for url" in said
@@ -260,7 +260,7 @@ def test_a_stream_that_stays_broken_is_given_up(hub: DatasetHub, waits: list[flo
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 416])
-def test_what_does_not_heal_is_not_tried_again(status: int, hub: DatasetHub, waits: list[float]) -> None:
+def test_what_does_not_heal_is_not_tried_again(status: int, hub: FakeHub, waits: list[float]) -> None:
     hub.faults.extend([None] * 2 + [status] * 50)
     refusal(corpus())
     assert len(hub.faults) > 45
@@ -297,7 +297,7 @@ def test_mistakes_are_said_at_once(mistake: str, waits: list[float]) -> None:
 @pytest.mark.usefixtures("waits")
 @pytest.mark.parametrize("name", ["acme/web", "acme/gated", "acme/private", "acme/missing"])
 def test_the_token_is_sent_and_never_told(
-    name: str, hub: DatasetHub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    name: str, hub: FakeHub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = "hf_" + "secret" * 6
     monkeypatch.setenv("HF_TOKEN", token)
@@ -323,7 +323,7 @@ def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cut_off", [offline_hub, offline_datasets, unreachable])
 def test_without_the_hub_the_local_cache_is_read(
-    cut_off: Callable[[pytest.MonkeyPatch], None], hub: DatasetHub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+    cut_off: Callable[[pytest.MonkeyPatch], None], hub: FakeHub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
 ) -> None:
     datasets.load_dataset("acme/lines", revision=COMMIT)
     cut_off(monkeypatch)
@@ -338,7 +338,7 @@ def test_without_the_hub_the_local_cache_is_read(
     assert not waits
 
 
-def test_the_parquet_branch_stands_in_for_a_script(hub: DatasetHub) -> None:
+def test_the_parquet_branch_stands_in_for_a_script(hub: FakeHub) -> None:
     for subset in ("plain", "long"):
         texts = read(corpus("acme/branch", revision=streams.PARQUET_BRANCH, subset=subset))
         assert set(texts) == {f"{subset} {row}" for row in range(9)}

@@ -7,22 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    GemmaConfig,
-    GPT2Config,
-    GptOssConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from extract.hub import silence_libraries
 
@@ -30,40 +18,40 @@ BOS, EOS = "<s>", "</s>"
 VOCABULARY = 320
 WINDOW = 16
 
-_COMMON = {
+PLAIN: Mapping[str, object] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 64,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
     "max_position_embeddings": 64,
     "initializer_range": 0.15,  # wide enough that weights differ between keys, narrow enough that none takes it all
     "bos_token_id": 0,
     "eos_token_id": 1,
     "pad_token_id": 1,
 }
+"""Sizes of a small model with as many KV heads as heads."""
+
+GROUPED: Mapping[str, object] = {**PLAIN, "num_key_value_heads": 2, "head_dim": 16}
+
 _WINDOWED = {"sliding_window": WINDOW}
 _HALF_WINDOWED = {**_WINDOWED, "use_sliding_window": True, "max_window_layers": 1}  # layer 0 sees everything
-_GPT2 = {name: value for name, value in _COMMON.items() if name not in {"num_key_value_heads", "head_dim"}}
 
-_CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
-    "llama": (LlamaConfig, _COMMON),
-    "mistral": (MistralConfig, _COMMON | _WINDOWED),
-    "gemma": (GemmaConfig, _COMMON),
-    "gemma2": (Gemma2Config, _COMMON | _WINDOWED | {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
-    "gpt2": (GPT2Config, _GPT2),
-    "qwen2": (Qwen2Config, _COMMON | _HALF_WINDOWED),
-    "qwen3": (Qwen3Config, _COMMON | _HALF_WINDOWED),
-    "gpt_oss": (GptOssConfig, _COMMON | _WINDOWED | {"num_local_experts": 4}),
+_CONFIGS: dict[str, tuple[str, Mapping[str, object]]] = {
+    "llama": ("LlamaConfig", GROUPED),
+    "mistral": ("MistralConfig", {**GROUPED, **_WINDOWED}),
+    "gemma": ("GemmaConfig", GROUPED),
+    "gemma2": ("Gemma2Config", {**GROUPED, **_WINDOWED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
+    "gpt2": ("GPT2Config", PLAIN),
+    "qwen3": ("Qwen3Config", {**GROUPED, **_HALF_WINDOWED}),
+    "gpt_oss": ("GptOssConfig", {**GROUPED, **_WINDOWED, "num_local_experts": 4}),
 }
 
 
 def tiny_config(architecture: str, **overrides: object) -> PreTrainedConfig:
     """The configuration of a 3-layer model of width 64; windows of ``WINDOW`` keys where the family has windows."""
     config, settings = _CONFIGS[architecture]
-    return config(**(settings | overrides))
+    return getattr(transformers, config)(**{**settings, **overrides})
 
 
 def tiny_model(architecture: str = "llama", seed: int = 0, **overrides: object) -> PreTrainedModel:
