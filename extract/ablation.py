@@ -1,8 +1,5 @@
 """Ablation of heads: the change of a model's loss when the output of one head is replaced, head by head.
 
-Holds ``ablate``, which replaces every head over one sequence, and what heads are replaced by. The loop over sequences
-is in ``extract.effects``.
-
 The heads of one layer are the rows of one batch, and a pass begins at their layer (``extract.resuming``), where
 attention is computed once for all rows. A head therefore costs, on average, little more than the layers above it.
 """
@@ -19,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Recorder, intervene
+from extract.interventions import Call, Recorder, intervene, run_base
 from extract.losses import compare, compute_log_probabilities
 from extract.policies import LargestKeys
 from extract.resuming import LayerReachedError, PlainPass, ResumableModel
@@ -192,8 +189,7 @@ def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tens
     recorded: list[dict[int, Tensor]] = []
     for one in ids:
         recorder = Recorder()
-        with intervene(model, attention, recorder), torch.inference_mode():
-            model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
+        run_base(model, attention, recorder, one[None])
         recorded.append({layer: mean.cpu() for layer, mean in recorder.means.items()})
     return {layer: torch.cat([means[layer] for means in recorded]) for layer in recorded[0]}
 

@@ -1,9 +1,5 @@
 """Softmax attention from queries, keys and masks, a block of queries at a time, and quantities derived from it.
 
-Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, received attention, and what heads look
-at.
-transformers calls it through ``extract.capture`` and ``extract.interventions``.
-
 Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
 multiplied. Weights are float32.
 """

@@ -1,8 +1,5 @@
 """Batches: which sequences a model reads together, how many of them fit into memory, and checks of captured tensors.
 
-Holds the batch size, which is halved when memory runs out, the two buffers used in turn, and the checks of captured
-tensors.
-
 Sequence i is read in the batch that begins at i // size * size, whichever sequences are missing, so the result for a
 sequence depends on the batch size but not on which other sequences are missing.
 """

@@ -1,8 +1,5 @@
 """Budgets of keys: how many keys each head keeps, so that all policies have the same mean cost.
 
-Holds ``build_policies``, which builds the policies of one budget with their controls, and the arithmetic behind it. The
-policies themselves are in ``extract.policies``; statistics of heads are read from tables of the warehouse.
-
 The cost of a policy is the mean number of keys that a query of a head keeps, over all queries of a sequence and all
 heads. A query cannot keep more keys than it may attend to, so a budget of N keys costs less than N: budgets of several
 heads are scaled until their cost, not their sum, equals that of the same N in all heads. Statistics of heads come from

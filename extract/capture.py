@@ -1,8 +1,6 @@
 """Capture of attention while a model reads: chosen queries' weights and the value states of every layer.
 
-Holds ``probe``, which finds out how a model's attention is read, ``capture``, which reads a batch, and the attention
-function that transformers calls instead of its own. The arithmetic is in ``extract.attention``; models that call no
-attention function are read by ``extract.two_pass``.
+Models that call no attention function of transformers are read by ``extract.two_pass``.
 
 The layer's output is still computed by SDPA; in addition only the chosen queries are multiplied with the keys, so
 memory stays O(queries * context) for each head. SDPA supports neither soft-capped logits nor learned sinks, so layers

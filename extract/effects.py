@@ -1,9 +1,6 @@
 """Effects of heads, measured on a study: losses when heads are replaced, and under policies of sparse attention.
 
-Holds ``open_study`` and ``open_model``, which reopen the study's model, and ``ablate_heads`` and
-``measure_sparse_losses``, which yield results piece by piece so that a caller who stores them can resume after an
-interruption. How a pass is changed is defined in ``extract.interventions``, ``extract.ablation`` and
-``extract.sparsity``; nothing is stored here.
+Results are yielded piece by piece, so that a caller who stores them can resume after an interruption.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,7 +18,7 @@ from extract.ablation import LayerEffects, Replacement, ablate, compute_mean_of_
 from extract.budgets import SHARES, Heads
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.hub import silence_libraries
-from extract.interventions import Recorder, intervene, refuse_two_passes
+from extract.interventions import Recorder, refuse_two_passes, run_base
 from extract.policies import Policy
 from extract.resuming import ResumableModel
 from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
@@ -135,8 +132,7 @@ def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     elbows, Recall and scores with ``dataclasses.replace``.
     """
     ids, layers, recorder = opened.select_ids(sequences), opened.attention.layers, Recorder()
-    with intervene(opened.model, opened.attention, recorder), torch.inference_mode():
-        opened.model.base_model(input_ids=ids[:1].to(opened.model.device), use_cache=False)
+    run_base(opened.model, opened.attention, recorder, ids[:1])
     counts = np.zeros((len(layers), ids.shape[1]), np.int64)
     for layer, count in recorder.counts.items():
         counts[layer] = count.cpu().numpy()

@@ -1,9 +1,4 @@
-"""Extraction: a model reads the chosen sequences, and the captured attention is written to the tensor store.
-
-Holds the order of the steps and the overlap of computing and writing. The steps themselves are in ``extract.models``,
-``extract.corpora``, ``extract.capture``, ``extract.batches`` and ``extract.synthetic``; the checks of existing stores
-are in ``extract.standing``.
-"""
+"""Extraction: a model reads the chosen sequences, and the captured attention is written to the tensor store."""
 
 import errno
 import logging

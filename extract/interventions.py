@@ -1,8 +1,5 @@
 """Forward passes in which the outputs of attention heads are edited before the output projection.
 
-Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that only observe.
-Removing keys is in ``extract.sparsity``; replacing the output of a head in ``extract.ablation``.
-
 An edit is called inside the attention function, with the vectors that are multiplied, and returns the weighted sums z
 of the layer, (B, K, H, D). What follows (gates, the output projection with its bias, norms) is computed by the model;
 replacing the projection's output instead would also remove the bias and could not separate heads. A layer that an edit
@@ -151,6 +148,12 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
         raise
     finally:
         _edited.reset(token)
+
+
+def run_base(model: PreTrainedModel, attention: Attention, edit: Edit, ids: Tensor) -> None:
+    """A pass of the base model, without logits, over token ids (B, K), whose attention is edited; as ``intervene``."""
+    with intervene(model, attention, edit), torch.inference_mode():
+        model.base_model(input_ids=ids.to(model.device, torch.long), use_cache=False)
 
 
 _NO_MEMORY = (

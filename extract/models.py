@@ -1,8 +1,5 @@
 """Models and tokenizers: finding them, describing them for the provenance, loading them safely.
 
-Holds all steps between the settings and a model in memory that is ready to run. The files of a directory that may be
-read are decided in ``extract.checkpoints``.
-
 Only safetensors and GGUF files are read, and no code that comes with a checkpoint is ever run. A checkpoint of the hub
 is downloaded before transformers opens it, and then checked like a local one.
 """
@@ -148,16 +145,17 @@ class Description:
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
-    device_map: str | None
-    """How the layers are spread over several GPUs; None if all are on ``device``."""
-    dtype: torch.dtype
+    settings: ExtractionSettings
+    """How it is loaded: in which type, spread over GPUs or not, with random weights or rounded ones."""
     provenance: dict[str, dict[str, Any]]
     """``model``: id, commit or hashes of the files, architecture, origin of random weights
     (``identity.describe_changed_weights``); ``tokenizer``: hashes, and ``describe_tokenizer``."""
-    weights_seed: int | None = None
-    """Seed of random weights; None for the weights of the checkpoint."""
-    quantised: str | None = None
-    """The type of GGUF to which the weights are rounded; None if they are not."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        known: torch.dtype = getattr(torch, self.settings.dtype)
+        return known
 
 
 @silence_libraries()
@@ -183,18 +181,7 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
         with source.open() as where:
             check_start(source.name, tokenizer, where, settings.bos)
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
-    dtype = getattr(torch, settings.dtype)
-    return Description(
-        source=source,
-        config=config,
-        tokenizer=tokenizer,
-        device=device,
-        device_map=settings.device_map,
-        dtype=dtype,
-        provenance=provenance,
-        weights_seed=settings.weights_seed,
-        quantised=settings.model.quantised,
-    )
+    return Description(source, config, tokenizer, device, settings, provenance)
 
 
 def _describe_provenance(
@@ -224,9 +211,9 @@ def load(description: Description) -> PreTrainedModel:
     ``UserError`` if the weights cannot be read, lack tensors of the model, do not fit into memory, or cannot be rounded
     to the type that is asked for.
     """
-    model = _load_trained(description) if description.weights_seed is None else _load_random(description)
-    if description.quantised:
-        round_weights(model, description.quantised)
+    model = _load_trained(description) if description.settings.weights_seed is None else _load_random(description)
+    if kind := description.settings.model.quantised:
+        round_weights(model, kind)
     return model
 
 
@@ -243,7 +230,7 @@ def _load_trained(description: Description) -> PreTrainedModel:
                 **how,
                 config=description.config,
                 dtype=description.dtype,
-                device_map=description.device_map or {"": description.device},
+                device_map=description.settings.device_map or {"": description.device},
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
                 output_loading_info=True,
@@ -319,7 +306,7 @@ def _build_on_meta(description: Description) -> PreTrainedModel | None:
 def _check_memory(description: Description, model: PreTrainedModel) -> None:
     """Refuse a model on the CPU that does not fit into the memory of this machine."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    if description.device.type == "cpu" and description.device_map is None and needed > find_machine_memory():
+    if description.device.type == "cpu" and description.settings.device_map is None and needed > find_machine_memory():
         raise UserError(
             f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, but this machine has "
             f"{find_machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
@@ -336,7 +323,7 @@ def find_machine_memory() -> float:
 
 def _load_random(description: Description) -> PreTrainedModel:
     """The model as its architecture initialises it with the seed; the state of torch's generator does not change."""
-    source, seed = description.source, description.weights_seed
+    source, seed = description.source, description.settings.weights_seed
     if (sizes := _build_on_meta(description)) is not None:
         _check_memory(description, sizes)
     try:
@@ -345,7 +332,9 @@ def _load_random(description: Description) -> PreTrainedModel:
             made: Any = AutoModelForCausalLM.from_config(deepcopy(description.config), dtype=description.dtype)
         made.eval()
         model: PreTrainedModel = (
-            _spread(made, description.device_map) if description.device_map else made.to(description.device)
+            _spread(made, description.settings.device_map)
+            if description.settings.device_map
+            else made.to(description.device)
         )
     except (*LOADING_ERRORS, MemoryError) as error:
         raise _make_loading_error(source, error, "Random weights") from error

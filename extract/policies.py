@@ -1,8 +1,5 @@
 """Policies of sparse attention: which keys each query keeps.
 
-Holds the policies, each with the information it would need at inference. Budgets are in ``extract.budgets``, attention
-to the kept keys is in ``extract.sparsity``.
-
 A policy is called for a block of queries of one layer at a time, and keeps at least one key of each query.
 """
 

@@ -1,7 +1,5 @@
 """Forward passes over copies of one sequence that begin at a layer, from the hidden states of a plain pass before it.
 
-Holds ``ResumableModel``, a model that supports such passes. Changes made in a pass are in ``extract.interventions``.
-
 A pass that begins at layer l calls the whole model: the layers before l return their input, and layer l gets the stored
 hidden states. Masks, position embeddings, final norm and logits are therefore the model's own, for any architecture. A
 test in advance finds the layers at which this equals the plain pass bit by bit; at other layers (those that use keys

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from extract import two_pass
 from extract.capture import Attention
-from extract.interventions import Call, intervene
+from extract.interventions import Call, run_base
 from extract.sparsity import iterate_blocks
 from geometry.arrays import F64
 
@@ -43,24 +43,12 @@ def read_rows(model: PreTrainedModel, attention: Attention, ids: Tensor, take: T
     Memory in addition to a plain pass: the weights of a block of queries of one layer (``extract.sparsity.BLOCK_BYTES``
     or one query); of all layers if the model is read in two passes.
 
-    Parameters
-    ----------
-    model, attention
-        A causal language model, and what ``extract.capture.probe`` found out about it.
-    ids
-        Token ids, (K,).
-
-    Raises
-    ------
-    UserError
-        If there is not enough memory.
+    ``ids`` are (K,). ``UserError`` if there is not enough memory.
     """
-    tokens = ids[None].to(model.device, torch.long)
     if attention.path == "two-pass":
-        two_pass.read_rows(model, attention.layers, tokens, take)
-        return
-    with intervene(model, attention, _Reader(take)), torch.inference_mode():
-        model.base_model(input_ids=tokens, use_cache=False)
+        two_pass.read_rows(model, attention.layers, ids[None].to(model.device, torch.long), take)
+    else:
+        run_base(model, attention, _Reader(take), ids[None])
 
 
 @dataclass(frozen=True)

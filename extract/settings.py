@@ -1,8 +1,4 @@
-"""Settings of an extraction: model, text, length and number of sequences, and device.
-
-Holds the pydantic models of the extraction settings in ``studies.yaml``, and the part of the sequences that a process
-extracts. Analysis settings are in ``dagster_project.study.settings``, the file in ``.studies``.
-"""
+"""Settings of an extraction: model, text, length and number of sequences, and device."""
 
 import re
 from collections.abc import Iterator, Mapping

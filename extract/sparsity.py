@@ -1,9 +1,5 @@
 """Sparse attention: forward passes in which every query attends to the keys that a policy keeps.
 
-Holds the edit that applies a policy, what it puts in the place of the other keys, and the losses of policies over one
-sequence. The policies themselves are in
-``extract.policies``.
-
 Weights are computed and keys chosen for a block of queries at a time, so that memory is bounded for any context.
 """
 
@@ -18,7 +14,7 @@ from transformers import PreTrainedModel
 
 from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
 from extract.capture import Attention
-from extract.interventions import Call, Edit, IdentityEdit, intervene
+from extract.interventions import Call, Edit, IdentityEdit, intervene, run_base
 from extract.losses import compare, compute_log_probabilities
 from extract.policies import Block, Policy, Rest, count_fewest
 
@@ -141,8 +137,7 @@ def count_mass_keys(
     """
     counts = MassCounts(shares)
     for one in ids:
-        with intervene(model, attention, counts), torch.inference_mode():
-            model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
+        run_base(model, attention, counts, one[None])
     return counts.kept / counts.queries
 
 

@@ -1,8 +1,5 @@
 """State of a tensor store: whether it is what an extraction would make now, and if not, why.
 
-Holds ``explain_staleness`` and ``explain_replacement``, and the provenance that they and ``extract.extraction``
-compare, with versions and device. The hashes of models and corpora are computed in ``extract.identity``.
-
 Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
 unfinished store is compared with the libraries and the device that would continue it, which loads torch.
 """

@@ -1,8 +1,5 @@
 """Hub datasets: their documents as a stream that continues where it was after the connection breaks.
 
-Opens a dataset of the Hugging Face hub, or of the local cache of ``datasets``, at one commit, and resumes reading after
-a break. Local files are read by ``extract.readers``; windows are chosen in ``extract.corpora``.
-
 Only data that is read is downloaded: shards (the files of a split) one after another, and of a Parquet file only the
 column, ``PIECE`` bytes at a time. The seed decides the order of the shards, and the order of the rows in a shuffle
 buffer of ``SHUFFLED_DOCUMENTS`` documents. The buffer stays in memory during a break and holds everything read ahead,

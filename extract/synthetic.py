@@ -1,8 +1,5 @@
 """The synthetic study: tensors drawn from the paper's three assumptions instead of captured from a model.
 
-Holds the parameters of each head and the drawing of one sequence. The distributions themselves are in
-``geometry.assumptions.assumed``.
-
 Every parameter covers its range in equal steps, one step per head (per KV head for parameters of value states), in an
 order of its own drawn from the study's seed, so that no two parameters are correlated by design. A single head gets the
 first value of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of the
