@@ -104,8 +104,6 @@ def test_patterns_are_means_over_the_rows_of_eager_attention(architecture: str) 
     assert abs(previous - np.diag(of_head)[1:].mean()) > 1e-4, "another key would be noticed"
 
 
-
-
 def test_a_text_gives_what_a_study_of_it_gives(mine: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with storage.connect(mine) as connection:
         ids = connection.sql("SELECT token_id FROM tokens WHERE sequence = 0 ORDER BY position").fetchnumpy()[
@@ -136,8 +134,6 @@ def test_keys_that_a_window_hides_are_no_keys() -> None:
     assert set(found.heads["n_keys"].to_pylist()) == {WINDOW}
     assert set(found.heads["sink_weight"].to_pylist()) == {None}
     assert "–" in found.page(0, 0).html
-
-
 
 
 def test_a_text_of_one_token_is_measured() -> None:
