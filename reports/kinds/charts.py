@@ -38,11 +38,11 @@ from reports.kinds.labels import (
 
 VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreement"]
 VERDICT += [f"{label.lower()}_score" for label in findings.KINDS]
-"""Columns of ``taxonomy_of_heads`` with the kind of a head, its scores and margin."""
+"""Columns of ``head_taxonomy`` with the kind of a head, its scores and margin."""
 
 SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
 SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
-"""Columns of ``taxonomy_of_heads`` with the quantities of the rules."""
+"""Columns of ``head_taxonomy`` with the quantities of the rules."""
 
 LETTERED_HEADS = 40
 """Largest number of heads per row for which cells have room for a letter."""
@@ -52,7 +52,7 @@ SMALL = 12
 
 
 def kinds_by_layer(shares: Sequence[Row], rows: Sequence[Row]) -> alt.LayerChart:
-    """Share of each kind of head by layer (Figure 8; ``taxonomy_by_layer``; ``taxonomy_of_heads`` for its words)."""
+    """Share of each kind of head by layer (Figure 8; ``taxonomy_by_layer``; ``head_taxonomy`` for its words)."""
     tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
     x = layer_axis(rows)
     return layer_chart(
@@ -65,7 +65,7 @@ def kinds_by_layer(shares: Sequence[Row], rows: Sequence[Row]) -> alt.LayerChart
 
 
 def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
-    """The kind of every head, layers by heads (``taxonomy_of_heads``)."""
+    """The kind of every head, layers by heads (``head_taxonomy``)."""
     rows = add_nearest(keep_columns(heads, *VERDICT))
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
@@ -98,7 +98,7 @@ def _make_score_tooltips() -> list[alt.Tooltip]:
 
 
 def kinds_plane(heads: Sequence[Row], thresholds: Sequence[Row]) -> alt.LayerChart:
-    """Every head by level and change of cos(s_N, v_L) (``taxonomy_of_heads``, ``taxonomy_thresholds``)."""
+    """Every head by level and change of cos(s_N, v_L) (``head_taxonomy``, ``taxonomy_thresholds``)."""
     rows = add_nearest(numbers.drop_nulls(keep_columns(heads, *SIGNATURE), "cos_last_level"))
     values = {row["threshold"]: row["value"] for row in thresholds}
     (left, right), (low, high) = _find_extents(rows, values)

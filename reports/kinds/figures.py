@@ -35,7 +35,7 @@ def build_section(source: Source) -> Section:
 
 def build_depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
-    draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("taxonomy_of_heads"))
+    draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("head_taxonomy"))
     if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
     shares = source.ask_query("taxonomy_by_layer").rows()
@@ -55,7 +55,7 @@ def build_depth(source: Source) -> Figure:
 
 
 def _build_plane(source: Source) -> Figure:
-    draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("taxonomy_of_heads"))
+    draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("head_taxonomy"))
     thresholds = source.ask_query("taxonomy_thresholds").rows()
     if not draft.rows or not thresholds:
         return draft.leave_empty(NOT_ANALYSED)

@@ -33,7 +33,7 @@ _NOUNS = {
 
 
 def describe_kinds(heads: Sequence[Row]) -> str:
-    """Number of heads of each kind, and the agreement of sequences (``taxonomy_of_heads``)."""
+    """Number of heads of each kind, and the agreement of sequences (``head_taxonomy``)."""
     numbers = Counter(row["label"] for row in heads)
     counts = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
     agreement, none = (percent(fmean(row[name] for row in heads)) for name in ("agreement", "other_share"))
@@ -61,7 +61,7 @@ def _describe_others(heads: Sequence[Row]) -> str:
 
 
 def describe_depths(heads: Sequence[Row]) -> str:
-    """Mean layer of each kind (``taxonomy_of_heads``)."""
+    """Mean layer of each kind (``head_taxonomy``)."""
     layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
     means = {label: fmean(places) for label, places in layers.items() if places}
     if len({row["layer"] for row in heads}) == 1:
@@ -72,7 +72,7 @@ def describe_depths(heads: Sequence[Row]) -> str:
 
 
 def describe_planes(heads: Sequence[Row]) -> str:
-    """Cosine of the heads of each kind with the last token (``taxonomy_of_heads``)."""
+    """Cosine of the heads of each kind with the last token (``head_taxonomy``)."""
     rows = drop_nulls(heads, "cos_last_level")
     clauses = []
     for label in LABELS:

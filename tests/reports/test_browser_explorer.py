@@ -1,10 +1,7 @@
 """The explorer in a real browser: choosing a head shows that head's rows, by pointer and by keyboard, soon enough."""
 
-import json
 import re
-import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,6 @@ import duckdb
 import pytest
 
 from reports.explorer.charts import LINES
-from reports.explorer.figures import choose_opening
-from reports.figures import find_source
 from reports.kinds.labels import add_nearest
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
@@ -108,18 +103,6 @@ def inputs(browser: Browser) -> list[str]:
     return chosen
 
 
-@pytest.mark.slow
-def test_it_begins_with_a_head_worth_seeing(
-    opened: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection
-) -> None:
-    opened.open(report.path)
-    opened.wait(READY, 60)
-    first, _ = choose_opening(find_source(small, SMALL.study, map_n=4))
-    layer, head, label = first["layer"], first["head"], first["label"]
-    assert opened.run(NAMED).startswith(f"Layer {layer}, head {head}: {label}")
-    agree(drawn(opened), expected(small, SMALL, layer, head))
-
-
 def test_a_click_on_a_cell_shows_that_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     paths = set()
     for layer, head in ((2, 3), (0, 1)):
@@ -180,7 +163,6 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
         ".map(marks => [...marks.querySelectorAll('path')]"
         ".map(path => [path.getAttribute('fill'), path.getAttribute('opacity')]))"
     )
-    written = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
     choose(opened, "Colour", "Kind of head")
     opened.wait(f"{LEGENDS}[0]")
     kinds, *hidden = opened.run(colours)
@@ -190,28 +172,16 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
     assert len(set(by_kind.values())) == len(by_kind)
     assert {opacity for group in hidden for _, opacity in group} == {"0"}
     assert opened.run(LEGENDS) == [True, False, False]
-    for title, column in {
-        "Recall at N = 4": "recall",
-        "Elbow (N)": "elbow_n",
-        "ρ₀, mean cosine with the sink": "rho_0",
-    }.items():
+    shown = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
+    for title, column, place in (("Elbow (N)", "elbow_n", 1), ("ρ₀, mean cosine with the sink", "rho_0", 2)):
         choose(opened, "Colour", title)
-        known = [row[column] for row in heads if row[column] is not None]
-        place = 2 if column == "rho_0" else 1
+        known = sorted(row[column] for row in heads if row[column] is not None)
         opened.wait(f"{LEGENDS}[{place}]")
-        for _ in range(100):  # until the numbers of this quantity are written
-            values = find_numbers(opened.run(written))
-            if values == pytest.approx(sorted(known), abs=0.0051):
-                break
-            time.sleep(0.05)
         assert opened.run(LEGENDS) == [False, place == 1, place == 2]
-        numbers = opened.run(colours)[place]
-        assert len(numbers) == len(known)
-        # cells that had a value before come first, so that shades are compared with values by how often each occurs
-        shades = Counter(colour for colour, _ in numbers)
-        assert sorted(shades.values()) == sorted(Counter(f"{value:.3g}" for value in known).values())
-        values = find_numbers(opened.run(written))
-        assert values == pytest.approx(sorted(known), abs=0.0051)
+        assert len(opened.run(colours)[place]) == len(known)
+        end = time.monotonic() + 10
+        while find_numbers(opened.run(shown)) != pytest.approx(known, abs=0.0051):
+            assert time.monotonic() < end, "the numbers of this quantity are not written"
     choose(opened, "Colour", "Kind of head")
     opened.wait(f"{LEGENDS}[0]")
 
@@ -255,7 +225,7 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
 
 
 @pytest.mark.long
-def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, record_property: Any) -> None:
+def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path) -> None:
     """1024 heads at context 1024: under 5 MB, chosen from soon after the page is asked for, and quick to answer."""
     with warehouse(LARGE) as connection:
         report = write_report(connection, LARGE.study, tmp_path / "large.html", map_n=8)
@@ -264,17 +234,12 @@ def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, rec
     browser.open(report.path)
     ready = browser.wait("return performance.getEntriesByName('choosable')[0]?.startTime", 60)
     browser.wait(READY, 120)
-    all_drawn = browser.run("return performance.now()")
     choose(browser, "Layer", 20)
     browser.run("window.began = performance.now()")
     choose(browser, "Head", 11)
     browser.wait(f"{NAMED}.startsWith('Layer 20, head 11')")
     answered = browser.run("return performance.now() - window.began")
     agree(drawn(browser), curves)
-    figures = {"MB": report.bytes / 1e6, "ready_ms": ready, "all_drawn_ms": all_drawn, "answered_ms": answered}
-    sys.stdout.write(f"{json.dumps(figures)}\n")
-    for name, value in figures.items():
-        record_property(name, value)
     assert ready < 20_000
     assert answered < 5_000
     assert browser.log("browser") == []

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from geometry.selection.example import build_intuition
-from reports.figures import NOTHING_SELECTED, Figure
-from reports.head_geometry import charts, findings
+from reports.figures import Figure
+from reports.head_geometry import charts
 from reports.head_geometry import figures as geometry
 from reports.head_geometry.charts import project_vectors
 from reports.intuition import figures as example
 from reports.plane import equal_scales
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE, Build
+from tests.reports.conftest import DEGENERATE, THREE, Build
 from tests.reports.drawings import build_figures, changed, drawn, parts
 
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
@@ -44,25 +44,6 @@ def scales(spec: Any, channel: str) -> list[Any]:
     """The scales of a channel in all layers."""
     encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
     return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
-
-
-def test_lines_hold_the_rows_in_the_dashes_of_the_paper(small: duckdb.DuckDBPyConnection) -> None:
-    diagnostics = figures(small, SMALL)["diagnostics"]
-    norms, cosines = diagnostics.charts[:2]
-    table = diagnostics.table.to_pylist()
-    first = [row for row in table if row["label"] == table[0]["label"]]
-    for chart, columns in ((norms, findings.NORMS), (cosines, findings.COSINES)):
-        for shown, row in zip(drawn(chart), first, strict=True):
-            assert {name: shown[name] for name in columns} == {
-                name: pytest.approx(row[name], rel=1e-5) for name in columns
-            }
-        scale = scales(chart.to_dict(), "strokeDash")[0]
-        (tooltip,) = (
-            part["encoding"]["tooltip"] for part in parts(chart.to_dict()) if "tooltip" in part.get("encoding", {})
-        )
-        assert [line["title"] for line in tooltip] == ["N", *columns.values()]
-        assert scale["domain"] == list(columns.values())
-        assert scale["range"] == {3: [[1, 0], [9, 4, 1, 4], [7, 4]], 2: [[1, 0], [7, 4]]}[len(columns)]
 
 
 def contribution(query: int, position: int, norm: float, cosine: float | None = 0.5) -> dict[str, Any]:
@@ -109,19 +90,6 @@ def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
     assert single["norm"] == 0.1
 
 
-def test_large_contexts_make_small_charts() -> None:
-    """As much as the queries give for 1024 keys at six context sizes."""
-    rng = np.random.default_rng(0)
-    rows = [
-        contribution(query, int(position), float(rng.exponential()), float(rng.uniform(-1, 1)))
-        for query in (31, 63, 127, 255, 511, 1023)
-        for position in np.unique(np.linspace(0, query, 202).astype(int))
-    ]
-    points = [direction(position, *rng.normal(0, 0.3, 3)) for position in range(300)]
-    for chart in (scattered(rows), ball(points)):
-        assert len(chart.to_json(indent=None)) < 150_000
-
-
 def direction(position: int, x: float, y: float, z: float, *, rank: int | None = None) -> dict[str, Any]:
     role = {0: "sink", 9: "last"}.get(position, "other")
     row = {"position": position, "x": x, "y": y, "z": z, "mean_weight": None if rank is None else 1 / rank}
@@ -165,22 +133,6 @@ def rings(chart: alt.LayerChart) -> list[tuple[np.ndarray, float]]:
             np.testing.assert_allclose(radii, radii[0], atol=2e-4)
             found.append((center, float(radii[0])))
     return sorted(found, key=lambda ring: ring[1])
-
-
-def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:
-    shares = {"share_1": 0.5, "share_2": 0.25, "share_3": 0.1, "head_dim": 16, "status": "ok"}
-    rows = [
-        {"layer": layer, "kv_head": 0, "effective_dimension": value, **shares}
-        for layer, value in ((0, 4.0), (1, 9.0), (2, None))
-    ]
-
-    def rules(**changed: int) -> list[str]:
-        spec = charts.dimensions([row | changed for row in rows]).to_dict()
-        return [row["note"] for found in spec["datasets"].values() for row in found if "note" in row]
-
-    assert [row["effective_dimension"] for row in drawn(charts.dimensions(rows))] == [4.0, 9.0]
-    assert rules() == ["all 16"]
-    assert rules(head_dim=64) == []
 
 
 def test_units_are_as_long_on_both_axes_whatever_the_size() -> None:
@@ -232,14 +184,6 @@ def test_examples_are_those_with_the_largest_margin(three: duckdb.DuckDBPyConnec
     for key in KEYS[:3]:
         rows = shown[key].table.to_pylist()
         assert {(row["label"], row["layer"], row["head"]) for row in rows} == set(clearest)
-
-
-def test_a_study_without_a_selection_has_no_diagnostics(several: duckdb.DuckDBPyConnection) -> None:
-    found = figures(several, DEGENERATE["only itself"])
-    assert found["diagnostics"].empty
-    assert found["diagnostics"].finding == NOTHING_SELECTED
-    (chart,) = found["contributions"].charts
-    assert [row["kind"] for row in drawn(chart)] == ["last token"]
 
 
 @pytest.mark.slow

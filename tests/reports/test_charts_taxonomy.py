@@ -1,6 +1,5 @@
 """Charts of the sink effect, the kinds of heads and context sizes: valid, described, and holding the rows."""
 
-from collections import Counter
 from itertools import combinations
 from typing import Any
 
@@ -75,7 +74,7 @@ def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
 
 
 def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
-    labelled = [row["label"] for row in of_query(three, STUDY, "taxonomy_of_heads")]
+    labelled = [row["label"] for row in of_query(three, STUDY, "head_taxonomy")]
     assert 0 < labelled.count(findings.OTHER) < len(labelled)
     assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
     letters = [row["letter"] for row in drawn(charts["kinds-by-layer-2"])]
@@ -88,23 +87,11 @@ def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection
     }
     assert filled == {"!datum.met": False, "datum.met": True}
     near = [(row["near"], row["met"]) for row in drawn(charts["kinds-by-layer-2"])]
-    nearest = [row["nearest"] for row in of_query(three, STUDY, "taxonomy_of_heads")]
+    nearest = [row["nearest"] for row in of_query(three, STUDY, "head_taxonomy")]
     assert near == [
         (close or label, False) if label == findings.OTHER else (label, True)
         for label, close in zip(labelled, nearest, strict=True)
     ]
-
-
-def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
-    heads = of_query(three, STUDY, "taxonomy_of_heads")
-    shown = drawn(charts["kinds-by-layer-1"])
-    found = {(row["layer"], row["label"]): row for row in shown}
-    assert len(found) == len(shown)
-    counted = Counter((row["layer"], row["label"]) for row in heads if row["label"] != findings.OTHER)
-    assert {key: row["heads"] for key, row in found.items()} == counted
-    for row in found.values():
-        assert row["share"] == pytest.approx(row["high"] - row["low"], abs=1e-5)
-        assert row["share"] == pytest.approx(row["heads"] / STUDY.heads, abs=1e-5)
 
 
 def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:

@@ -1,7 +1,6 @@
 """The explorer as a specification: what it holds, what it leaves out, and that it draws whatever a study is like."""
 
 import json
-import math
 from functools import cache
 from typing import Any
 
@@ -10,7 +9,7 @@ import vl_convert
 
 from reports.explorer import charts
 from reports.explorer import figures as findings
-from reports.explorer.charts import LINES, list_quantities
+from reports.explorer.charts import LINES
 
 N = [1, 2, 3, 5, 8]
 
@@ -60,31 +59,9 @@ def plain() -> dict[str, Any]:
     return explorer(*made())
 
 
-def embedded(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(next(iter(spec["datasets"].values()))) if "datasets" in spec else []
-    return rows or json.loads(spec["data"]["values"])
-
-
 def param(spec: dict[str, Any], name: str) -> dict[str, Any]:
     (found,) = (param for param in spec["params"] if param["name"] == name)
     return dict(found)
-
-
-def three_digits(value: float) -> float:
-    scale = 10 ** (2 - math.floor(math.log10(abs(value))))
-    return round(value * scale) / scale
-
-
-def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
-    heads, curves = made()
-    rows = embedded(plain())
-    assert len(rows) == len(heads)
-    for row, of_head, of_curve in zip(rows, heads, curves, strict=True):
-        assert row["recall_at_n"] == pytest.approx(three_digits(of_head["recall"]), rel=1e-12)
-        assert row["precision_at_n"] == pytest.approx(three_digits(of_head["precision"]), rel=1e-12)
-        assert row["n"] == N
-        for column in (column for name in LINES for column in LINES[name]):
-            assert row[column] == pytest.approx([three_digits(value) for value in of_curve[column]], rel=1e-12)
 
 
 @pytest.mark.slow
@@ -97,26 +74,10 @@ def test_what_no_head_has_is_no_choice() -> None:
     spec = explorer(hidden, curves, n=7)
     assert param(spec, "quantity")["bind"]["options"] == ["recall_at_n", "precision_at_n", "label", "elbow_n"]
     assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
-    unlabelled = [row | {"label": None, "margin": None, "nearest": None, "agreement": None} for row in heads]
-    assert "label" not in param(explorer(unlabelled, curves), "quantity")["bind"]["options"]
-    assert list_quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
-
-
-def test_the_map_begins_with_separation() -> None:
-    heads, curves = made()
-    seen = [row | {"sink_weight": 0.1 * row["head"], "auc": 0.7} for row in heads]
+    seen = [row | {"sink_weight": 0.1 * row["head"], "auc": 0.7, "label": None} for row in heads]
     quantity = param(explorer(seen, curves), "quantity")
     assert quantity["value"] == quantity["bind"]["options"][0] == "auc_at_n"
-    assert "sink_weight" in quantity["bind"]["options"]
-    assert param(plain(), "quantity")["value"] == "recall_at_n"
-
-
-def test_it_begins_with_the_clearest_head() -> None:
-    heads, curves = made()
-    heads[0] |= {"margin": 9.0, "label": "Other"}
-    heads[4] |= {"margin": 0.9}
-    assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
-    assert "layer 1, head 1" in describe(heads, [])
+    assert "label" not in quantity["bind"]["options"]
 
 
 def describe(heads: list[dict[str, Any]], examples: list[dict[str, Any]]) -> str:
@@ -161,15 +122,6 @@ def test_signed_quantities_diverge_from_0_and_others_do_not() -> None:
     assert text.count('"range": "heatmap"') == 1
 
 
-def test_both_inputs_and_a_click_choose() -> None:
-    chosen = param(plain(), "chosen")
-    assert chosen["bind"]["layer"]["options"] == [0, 1]
-    assert chosen["bind"]["head"]["options"] == [0, 1, 2]
-    assert {name: bind["name"] for name, bind in chosen["bind"].items()} == {"layer": "Layer", "head": "Head"}
-    assert chosen["select"]["on"] == "rect:click"
-    assert chosen["select"]["clear"] is False
-
-
 def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
@@ -180,10 +132,6 @@ def test_blank_cells_are_counted_and_explained() -> None:
     )
     assert "1 head without a Recall at N = 4" in told
     assert "1 head without an elbow." in told
-    assert "Blank" not in describe(made()[0], [])
-
-
-NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))
 
 
 @pytest.mark.one_case
@@ -191,14 +139,13 @@ NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [No
     ("heads", "curves"),
     [
         made(),
-        made(1, 1),
         ([head(0, 0)], [curve(0, 0, [1])]),
-        ([head(0, 0, rho_0=None), head(0, 1)], [curve(0, 0, **NOTHING), curve(0, 1)]),
+        ([head(0, 0, rho_0=None), head(0, 1)], [curve(0, 0, cos_sink=[None] * len(N)), curve(0, 1)]),
         ([head(0, 0, recall=None, precision=None), head(0, 1)], [curve(0, 1)]),
         ([head(0, 0, label=None, nearest=None, margin=None, agreement=None, elbow_n=None)], [curve(0, 0)]),
         made(2, 40),
     ],
-    ids=["small", "one head", "one N", "hidden sink", "no curves", "no label", "many heads"],
+    ids=["small", "one N", "hidden sink", "no curves", "no label", "many heads"],
 )
 def test_it_draws_without_a_warning(heads: list[dict[str, Any]], curves: list[dict[str, Any]]) -> None:
     drawn = vl_convert.vegalite_to_svg(explorer(heads, curves))

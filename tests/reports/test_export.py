@@ -17,7 +17,7 @@ from reports.export import WIDTHS, draw_previews, write_images, write_tables
 from reports.figures import Figure, Section, find_source
 from reports.queries import Answer
 from reports.sections import sections
-from storage.errors import UserError, escape_unprintable
+from storage.errors import escape_unprintable
 from tests.reports.conftest import SMALL
 
 
@@ -118,11 +118,3 @@ def test_lists_and_awkward_texts_survive(tmp_path: Path) -> None:
     assert json.loads(rows[0]["list"]) == [1, None, 3]
     assert rows[1] == {"text": "", "list": ""}
     assert pq.read_table(tmp_path / "made.parquet").equals(table)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(some: tuple[Section, ...], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("kept")
-    for write in (write_images, write_tables):
-        with pytest.raises(UserError, match=r"file/.* cannot be written: .*; name a folder"):
-            write(some, tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "kept"

@@ -1,7 +1,5 @@
 """What sentences say, from rows made by hand."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
@@ -101,27 +99,8 @@ def test_auc_is_beside_a_null_where_its_interval_is() -> None:
         "AUC is above that of random selections at N = 1 to 8, and above that of shuffled value states at N = 2 and "
         "below it at N = 8 (95 % intervals of differences)."
     )
-    same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_figures.NULLS]
-    assert chance_figures.describe_nulls(same, "auc").startswith(
-        "AUC is at no N different from that of random selections"
-    )
-    unknown = [beside(1, null, None, None) for null in chance_figures.NULLS]
-    assert "no intervals for AUC" in chance_figures.describe_nulls(unknown, "auc")
-
-
-def test_heads_beside_a_null_are_counted() -> None:
-    ends = [(0.1, 0.5), (-0.1, 0.3), (-0.4, -0.1), (0.01, 0.19)]
-    rows = [
-        {"layer": 0, "head": head, "measure": "auc", "null_model": "shuffled_values", "n": 4}
-        | {"low": low, "high": high, "difference": (low + high) / 2}
-        for head, (low, high) in enumerate(ends)
-    ]
-    assert chance_figures.describe_heads(rows, "shuffled_values") == (
-        "At N = 4, AUC minus that of shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, "
-        "with 0.3. The 95 % interval lies above 0 in 2 of 4 heads and below in 1."
-    )
-    alone = chance_figures.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")
-    assert alone.endswith("head 0, with 0.3.")
+    for ends, told in (((-0.1, 0.1), "at no N different from that of random"), ((None, None), "no intervals for AUC")):
+        assert told in chance_figures.describe_nulls([beside(1, null, *ends) for null in chance_figures.NULLS], "auc")
 
 
 CURVE = [
@@ -135,28 +114,14 @@ CURVE = [
 
 def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
     rows = separation_findings.join_bounds(CURVE, "recall")
-    assert [row["n"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [row["outside"] for row in rows] == [False, False, True, True, True]
-    assert rows[4]["scale_free_lower"] == 0.4
-    assert (rows[4]["lower"], rows[4]["upper"]) == (0.1, 0.7)
-
-
-def test_the_envelope_is_told_with_what_lies_outside() -> None:
-    text = separation_findings.describe_envelope(separation_findings.join_bounds(CURVE, "recall"), "recall")
+    assert [(row["n"], row["outside"]) for row in rows] == [(1, False), (2, False), (3, True), (4, True), (5, True)]
+    assert [rows[4][name] for name in ("lower", "upper", "scale_free_lower")] == [0.1, 0.7, 0.4]
+    text = separation_findings.describe_envelope(rows, "recall")
     assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
     assert "below the scale-free lower bound at N = 5." in text
-
-
-def test_rounding_puts_no_mean_outside_its_bounds() -> None:
-    rounded = [*bounds(1, 1.0, 0.9, 1 - 1e-9, None), *bounds(2, 0.5, 0.1, 0.9, 0.5 + 1e-9)]
-    rows = separation_findings.join_bounds(rounded, "recall")
-    assert not any(row["outside"] for row in rows)
-    text = separation_findings.describe_envelope(rows, "recall")
-    assert "at 2 of the 2 N shown." in text
-    assert "never above it" in text
-    beyond = separation_findings.join_bounds(bounds(2, 0.5, 0.1, 0.9, 0.5 + 1e-5), "recall")
-    assert beyond[0]["outside"]
-    assert "below the scale-free lower bound at N = 2." in separation_findings.describe_envelope(beyond, "recall")
+    inside = [*bounds(1, 1.0, 0.9, 1 - 1e-9, None), *bounds(2, 0.5, 0.1, 0.9, 0.4)]
+    within = separation_findings.join_bounds(inside, "recall")
+    assert "never above it" in separation_findings.describe_envelope(within, "recall")
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -166,19 +131,16 @@ def elbow(status: str | None, **found: float | None) -> Row:
 
 
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
-    falling, trivial = (
-        "after N = 2 the harmonic mean of Precision and Recall does not fall",
-        "the only N is the trivial one, N = 1",
-    )
-    straight = "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards"
-    assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: {trivial}."
-    assert separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: {falling}."
-    text = separation_findings.describe_elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
-    assert text.startswith("No head has an elbow: ")
-    for told in (falling, trivial, straight, "there is no N"):
-        assert f"in 1 head {told}" in text
-    for status, told in (("trivial", trivial), ("no_decline", falling), ("no_bend", straight)):
+    why = {
+        "no_decline": "after N = 2 the harmonic mean of Precision and Recall does not fall",
+        "trivial": "the only N is the trivial one, N = 1",
+        "no_bend": "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards",
+    }
+    for status, told in why.items():
+        assert separation_findings.describe_elbows([elbow(status)] * 2) == f"No head has an elbow: {told}."
         assert separation_findings.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
+    text = separation_findings.describe_elbows([elbow(status) for status in (None, *why)])
+    assert all(f"in 1 head {told}" in text for told in (*why.values(), "there is no N"))
 
 
 def test_learned_sinks_are_told_where_there_are_some() -> None:
@@ -255,12 +217,6 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
     assert all(part in sentence for part, sentence in zip(told, found, strict=True)), found
 
 
-def test_a_claim_that_is_a_difference_from_random_weights_has_no_verdict_for_them() -> None:
-    rows = [claim("fits", verdict, beyond=True) | {"twin_verdict": None} for verdict in claims_findings.VERDICTS]
-    shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
-    assert {row[shown.headings.index("Random weights")] for row in shown.rows} == {"–"}
-
-
 def test_studies_agree_on_what_is_decided_in_each() -> None:
     verdicts = {"a": ("supported", "supported", "undecided"), "b": ("supported", "not supported", "supported")}
     rows = {study: [claim(str(at), verdict) for at, verdict in enumerate(own)] for study, own in verdicts.items()}
@@ -276,20 +232,19 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
     assert not [clause for clause in clauses if clause.endswith(".")]
 
 
-def test_listings_have_a_cell_for_every_heading() -> None:
-    differs = {True: "✓\u00a0supported; differs", False: "✓\u00a0supported; does not differ"}
-    for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
-        rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
-        shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
-        assert [row[1:-1] for row in shown.rows] == [
-            (verdict, *twin)
-            for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
-        ]
-        assert [said or cells[-1] for said, cells in zip(shown.folded, shown.rows, strict=True)] == [
-            "So it is of fits."
-        ] * len(rows)
-        assert {len(row) for row in shown.rows} == {len(shown.headings)}
-        assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
+@pytest.mark.parametrize(
+    ("beyond", "twin", "cell"),
+    [(None, None, []), (True, "supported", ["✓ supported; differs"]), (False, None, ["–"])],
+)
+def test_listings_have_a_cell_for_every_heading(beyond: bool | None, twin: str | None, cell: list[str]) -> None:
+    """A claim that is itself a difference from random weights has no verdict for them."""
+    rows = [claim("fits", verdict, beyond=beyond) | {"twin_verdict": twin} for verdict in reversed(VERDICTS)]
+    shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
+    marks = ("✓ supported", "✗ not supported", "~ undecided", "? not testable")
+    assert [[one.replace("\u00a0", " ") for one in row[1:-1]] for row in shown.rows] == [[one, *cell] for one in marks]
+    assert {said or cells[-1] for said, cells in zip(shown.folded, shown.rows, strict=True)} == {"So it is of fits."}
+    assert {len(row) for row in shown.rows} == {len(shown.headings)}
+    assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
 
 
 def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
@@ -346,42 +301,32 @@ def compared(
             for label, verdict in {"Recall": UNTESTED if auc == UNTESTED else Y, "AUC": auc}.items()
         ]
 
+    def join(parts: list[Row]) -> str:
+        of_parts = {part["verdict"] for part in parts}
+        return next((verdict for verdict in (UNTESTED, N, U) if verdict in of_parts), Y)
+
     row = {"reason": "none", "twin": twin, "sequences": 8}
     parts = {
         "selection_sharpens": list_parts("over_random", keys) + list_parts("over_random_beyond_random_weights", beyond),
         "values_sharpen": list_parts("over_shuffled", states)
         + list_parts("over_shuffled_beyond_random_weights", states_beyond),
     }
-    return [
-        row | {"claim": claim, "parts": of_claim, "verdict": join_verdicts([part["verdict"] for part in of_claim])}
-        for claim, of_claim in parts.items()
-    ]
+    return [row | {"claim": name, "parts": some, "verdict": join(some)} for name, some in parts.items()]
 
 
-def join_verdicts(of_parts: Sequence[str]) -> str:
-    """The verdict on a claim that needs all its parts."""
-    return next((verdict for verdict in (UNTESTED, N, U) if verdict in of_parts), Y)
-
-
-def measured(**changed: Row) -> list[Row]:
-    """Measures of Recall, with the twin's."""
-    rows: dict[str, Row] = {
-        "recall_compared": {"value": 0.6, "twin_value": 0.5, "twin_difference": 0.1},
-        "recall_of_random": {"value": 0.2, "twin_value": 0.05},
-        "recall_of_shuffled": {"value": 0.55},
-        "recall_over_random": {"value": 0.4, "twin_difference": 0.05},
-        "recall_over_shuffled": {"value": 0.05},
-    }
-    return [
-        {"measure": measure, "sequences": 8}
-        | {
-            f"{name}_{end}": value + step
-            for name, value in row.items()
-            for end, step in (("low", -0.01), ("high", 0.01))
-        }
-        | row
-        for measure, row in (rows | changed).items()
-    ]
+RECALLS = {
+    "recall_compared": {"value": 0.6, "twin_value": 0.5, "twin_difference": 0.1},
+    "recall_of_random": {"value": 0.2, "twin_value": 0.05},
+    "recall_of_shuffled": {"value": 0.55},
+    "recall_over_random": {"value": 0.4, "twin_difference": 0.05},
+    "recall_over_shuffled": {"value": 0.05},
+}
+MEASURED = [
+    {"measure": measure, "sequences": 8, **row}
+    | {f"{name}_{end}": row[name] + step for name in row for end, step in (("low", -0.01), ("high", 0.01))}
+    for measure, row in RECALLS.items()
+]
+"""Measures of Recall, with the twin's."""
 
 
 @pytest.mark.parametrize(
@@ -400,41 +345,32 @@ def measured(**changed: Row) -> list[Row]:
         (Y, Y, U, Y, "Undecided: yes or partly"),
         (U, Y, U, Y, "Undecided: yes, partly or no"),
         (U, U, U, U, "Undecided: yes, partly or no"),
+        (Y, UNTESTED, Y, UNTESTED, "Not known"),
+        (UNTESTED, UNTESTED, UNTESTED, UNTESTED, "Not known"),
     ],
 )
 def test_the_answer_follows_from_the_verdicts_on_claims(
     keys: str, states: str, beyond: str, states_beyond: str, answer: str
 ) -> None:
     claims = compared(keys, states, beyond=beyond, states_beyond=states_beyond)
-    found = headlines_findings.judge_separation(STUDIED, claims, measured())
+    found = headlines_findings.judge_separation(STUDIED, claims, MEASURED)
     assert found.answer == answer
-    at_random, shuffled, weights = (control.is_worse for control in found.controls)
-    holds = {Y: True, N: False}
-    decided = [holds.get(row["verdict"]) for row in claims]
-    assert [None if None in pair and False not in pair else all(pair) for pair in ((at_random, weights),)] == decided[
-        :1
-    ]
-    assert shuffled is decided[1]
-    assert (answer == "Yes") == (decided == [True, True])
-
-
-@pytest.mark.parametrize("keys", [Y, UNTESTED])
-def test_without_tests_the_answer_is_not_known(keys: str) -> None:
-    claims = compared(keys, UNTESTED, beyond=keys, states_beyond=UNTESTED)
-    assert headlines_findings.judge_separation(STUDIED, claims, measured()).answer == "Not known"
+    assert (
+        (answer == "Yes") == all(row["verdict"] == Y for row in claims) == all(one.is_worse for one in found.controls)
+    )
 
 
 def test_the_answer_does_not_read_intervals() -> None:
     """Holm's correction leaves undecided what an interval of 95 % alone would decide, and the page says no other."""
     for ends in ({"low": 0.1, "high": 0.2}, {"low": -0.2, "high": -0.1}, {"low": -0.1, "high": 0.1}):
-        found = headlines_findings.judge_separation(STUDIED, compared(U, Y, beyond=Y, ends=ends), measured())
+        found = headlines_findings.judge_separation(STUDIED, compared(U, Y, beyond=Y, ends=ends), MEASURED)
         assert found.answer == "Undecided: yes or no"
         assert [control.why for control in found.controls] == ["undecided in AUC", "better", "better"]
 
 
 def test_the_answer_stands_beside_all_three_controls() -> None:
     claims = compared(Y, N, beyond=N)
-    found = headlines_findings.judge_separation(STUDIED, claims, measured(), 4)
+    found = headlines_findings.judge_separation(STUDIED, claims, MEASURED, 4)
     told = [[cell.replace("\xa0", " ") for cell in row] for row in headlines_findings.tabulate_separation(found).rows]
     assert told == [
         ["this model", "60 % (59 to 61 %)", "", ""],
@@ -444,10 +380,10 @@ def test_the_answer_stands_beside_all_three_controls() -> None:
     ]
     sentence = headlines_findings.describe_separation(found).replace("\xa0", " ")
     assert "select? No. Recall is 60 % (59 to 61 %), against 20 % for as many keys at random (better)" in sentence
-    random = headlines_findings.judge_separation(STUDIED | {"weights": "random"}, claims, measured())
+    random = headlines_findings.judge_separation(STUDIED | {"weights": "random"}, claims, MEASURED)
     assert (random.answer, random.controls[2].why) == ("No", "these are the weights")
     weights = compared(Y, Y, beyond=Y, states_beyond=N)
-    (_, shuffled, _) = headlines_findings.judge_separation(STUDIED, weights, measured()).controls
+    (_, shuffled, _) = headlines_findings.judge_separation(STUDIED, weights, MEASURED).controls
     assert shuffled.why == "not better by more than with random weights in AUC"
     untested = compared(UNTESTED, UNTESTED, beyond=UNTESTED, states_beyond=UNTESTED, twin=None)
     (keys, _, alone) = headlines_findings.judge_separation(STUDIED, untested, []).controls
@@ -462,11 +398,6 @@ def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     assert "so it favours no κ over another" in bounds_findings.describe_coverage([covered(0.5, best=True, **never)])
     text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
     assert "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences." in text
-    few = bounds_findings.describe_coverage([covered(0.5, best=True, precision_coverage=2 / 9, recall_coverage=0.0)])
-    assert "At κ = 0.5, of 9 means (head, N) 2 lie within bounds for Precision and none for Recall." in few
-    assert "Of the 3 means for which the theorems’ premise Δ > 0 holds in most sequences, all lie inside" in few
-    many = bounds_findings.describe_coverage([covered(0.5, best=True, rows=9000)])
-    assert "of 9,000 means (head, N) 50\u00a0% lie within bounds for Precision and 50\u00a0% for Recall." in many
 
 
 def judged(column: str, share: float | None) -> Row:
@@ -483,13 +414,6 @@ def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
     assert "Upper" not in bounds_findings.describe_monte_carlo([free])
 
 
-EFFECT = {
-    "effect": 1, "untested": None, "paper_effect": None, "agrees": None, "base": 1.0, "low": 0.5, "high": 2.0,
-    "precision_lower_low": 0.5, "precision_lower_high": 0.6, "recall_lower_low": 0.0, "recall_lower_high": 0.0,
-    "log_miss_low": 1.0, "log_miss_high": 0.5,
-}  # fmt: skip
-
-
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
     rows = [row | {"low": 1.1 - half, "high": 1.1 + half} for half in (1e-9, 0.12, 0.08)]
@@ -504,16 +428,6 @@ def test_the_later_norm_is_the_mean_over_positions() -> None:
     rows = [{"first_position": first, "last_position": last, "mean": mean} for first, last, mean in runs]
     said = "The mean norm is 1 at position 0 and 6 over the later positions."
     assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
-
-
-def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
-    """It was fitted, and told as growth towards the query, of a model of uniform weights."""
-    row = {"last_position": 0, "mean": 0.01, "heads": 8}
-    rows = [row | {"first_position": first, "seen_from": first} for first in (0, 1, 64)]
-    rows[2]["heads"] = 16
-    jumps = "Sliding windows begin at position 64: the mean jumps there, since heads that see fewer keys"
-    assert jumps in attention_findings.describe_attention(rows, 95)
-    assert "windows" not in attention_findings.describe_attention(rows[:2], 95)
 
 
 @pytest.mark.parametrize(
@@ -536,5 +450,3 @@ def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
     ]
     text = values_findings.describe_norm_variation(heads)
     assert text.replace("\u00a0", " ").endswith("extrapolated to infinitely many sequences, their mean varies by 1 %.")
-    unknown = [row | {"cv_of_expected_norm": None} for row in heads]
-    assert "extrapolated" not in values_findings.describe_norm_variation(unknown)

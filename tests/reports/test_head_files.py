@@ -114,9 +114,12 @@ def test_a_share_of_keys_needs_positive_numbers(several: duckdb.DuckDBPyConnecti
 # --- Retrieval_Head ---
 
 
-def test_retrieval_is_one_line_of_scores_by_sequence(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("measure", "column"), [("effective_keys", "effective_keys"), ("mass", "n_90")])
+def test_retrieval_is_one_line_of_scores_by_sequence(
+    several: duckdb.DuckDBPyConnection, tmp_path: Path, measure: str, column: str
+) -> None:
     path = tmp_path / "scores.json"
-    write(several, "small", Choice("retrieval", "effective_keys"), path)
+    write(several, "small", Choice("retrieval", measure), path)
     with path.open() as file:
         found = json.loads(file.readline())
         assert file.read() == ""
@@ -124,28 +127,11 @@ def test_retrieval_is_one_line_of_scores_by_sequence(several: duckdb.DuckDBPyCon
     for name, scores in found.items():
         layer, head = map(int, name.split("-"))
         rows = several.execute(
-            "SELECT effective_keys FROM concentration WHERE study = 'small' AND layer = ? AND head = ? "
-            "ORDER BY sequence",
+            f"SELECT {column} FROM concentration WHERE study = 'small' AND layer = ? AND head = ? ORDER BY sequence",
             [layer, head],
         ).fetchall()
         assert scores == [row[0] for row in rows]
         assert len(scores) == SMALL.sequences
-
-
-def test_mass_is_the_keys_that_hold_90_per_cent_of_the_weight(
-    several: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
-    write(several, "small", Choice("retrieval", "mass"), tmp_path / "scores.json")
-    found = json.loads((tmp_path / "scores.json").read_text())
-    rows = several.sql(
-        f"SELECT n_90 FROM concentration WHERE study = 'small' AND layer = 2 AND head = 1 AND query = {SMALL.query} "
-        "ORDER BY sequence"
-    )
-    assert found["2-1"] == [n for (n,) in rows.fetchall()]
-    write(several, "small", Choice("json", "mass"), tmp_path / "mass.json")
-    (row,) = (row for row in json.loads((tmp_path / "mass.json").read_text()) if (row["layer"], row["head"]) == (2, 1))
-    assert row["value"] == pytest.approx(np.mean(found["2-1"]))
-    assert row["low"] < row["value"] < row["high"]
 
 
 @pytest.mark.parametrize(("measure", "limit"), [("error", 0.1), ("error_5", 0.05), ("error_1", 0.01)])
@@ -207,14 +193,6 @@ def test_rows_are_those_of_the_view(several: duckdb.DuckDBPyConnection, tmp_path
     ).items()
 
 
-def test_one_measure_alone(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    write(several, "small", Choice("json", "elbow"), tmp_path / "elbow.json")
-    rows = json.loads((tmp_path / "elbow.json").read_text())
-    found = np.array([[row["layer"], row["head"], row["value"]] for row in rows], np.float64)
-    expected = table(several, "elbow_n", "elbows")
-    np.testing.assert_array_equal(found[:, 2].reshape(3, 4), expected)
-
-
 # --- what is refused ---
 
 
@@ -259,9 +237,3 @@ def test_a_study_without_effects_says_what_they_need(several: duckdb.DuckDBPyCon
     with changed(several, "DELETE FROM head_ablation WHERE study = 'small'"), pytest.raises(UserError, match=said):
         write(several, "small", Choice("duo", "delta_loss_zero"), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be written"):
-        write(several, "small", Choice("csv", None), tmp_path / "file" / "x.csv")

@@ -1,6 +1,5 @@
 """The section about the limits of selection: what its charts hold and its sentences say, and that it may be absent."""
 
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -12,19 +11,11 @@ from reports.limits import findings
 from reports.limits.figures import build_sections
 from reports.limits.findings import describe_key_budgets
 from reports.queries import ask
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
 from tests.reports.drawings import build_figures, changed, drawn
 
 STUDY = THREE
-TABLES = (
-    "distance_means_model",
-    "convergence",
-    "convergence_model",
-    "selection_means",
-    "sensitivity",
-    "temperature_means",
-)
 KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
 
 
@@ -66,23 +57,9 @@ def test_the_best_of_one_temperature_is_not_told(small: duckdb.DuckDBPyConnectio
     with changed(small, *(f"DELETE FROM {table} WHERE temperature <> 1" for table in tables)):
         alone = limits(small, SMALL)["temperature"]
     assert (len(several.charts), len(alone.charts)) == (2, 1)
+    assert [len(limits(small, SMALL)[key].charts) for key in KEYS[:2]] == [1, 1], "one context is compared with none"
     assert "most often largest" in several.finding
     assert "most often largest" not in alone.finding
-
-
-@pytest.mark.slow
-def test_a_study_without_the_tables_has_no_section() -> None:
-    with warehouse(replace(SMALL, study="older", without=(*TABLES, "selection_means_model"))) as found:
-        assert limits(found, replace(SMALL, study="older")) == {}
-    with warehouse(replace(SMALL, study="some", without=("temperature_means",))) as found:
-        assert len(limits(found, replace(SMALL, study="some"))["temperature"].charts) == 1
-
-
-def test_one_context_is_compared_with_none(small: duckdb.DuckDBPyConnection) -> None:
-    found = limits(small, SMALL)
-    assert len(found["distance-rest"].charts) == 1
-    assert len(found["convergence-uniform"].charts) == 1
-    assert "With 24 keys, the mean head has effectively" in found["convergence-uniform"].finding
 
 
 def head(critical: int | None, until: int | None, layer: int = 0, number: int = 0) -> dict[str, Any]:
@@ -113,8 +90,6 @@ def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) 
 
 def test_which_bound_is_exceeded_is_said(three: duckdb.DuckDBPyConnection) -> None:
     found = rows(three, "sensitivity_bounds_model", query=23)
-    exceeded = [row for row in found if row["reported_holds"] < 1]
-    assert ("is exceeded in" in findings.describe_sensitivity(found)) == bool(exceeded)
     kept = [row | {"reported_holds": 1.0} for row in found]
     assert "holds at every T" in findings.describe_sensitivity(kept)
     broken = [row | {"reported_holds": 0.75} for row in found]
@@ -144,12 +119,6 @@ def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: du
     told = describe_key_budgets([row], [])
     assert told in limits(three, STUDY)["convergence-uniform"].finding
     assert told.startswith(f"To keep 90 % of its weight, the mean head keeps {number(row['n_90'])} (")
-    assert (
-        f"of the {number(row['n_keys'])} keys that a head has on average, from {number(row['fewest']['n_90'])} ("
-        in told
-    )
-    assert f") of {number(row['most']['n_keys'])} in layer {row['most']['layer']}, head" in told
-    assert "At equal cost" not in told
 
 
 def test_heads_with_windows_keep_keys_of_their_own_number() -> None:
@@ -163,9 +132,6 @@ def test_heads_with_windows_keep_keys_of_their_own_number() -> None:
     )
     shares = {"n_keys": 96, "least_keys": 32, "effective_share": 0.25, "n_90_share": 0.5}
     assert findings.describe_convergence([shares], []).startswith("With up to 96 keys, the mean head")
-    assert findings.describe_convergence([shares | {"least_keys": 96}], []).startswith("With 96 keys, the mean head")
-    both = findings.describe_convergence([shares, shares | {"n_keys": 48}], [])
-    assert both.startswith("From up to 48 to up to 96 keys, effective keys ")
 
 
 def test_budgets_of_geometry_are_compared_with_those_of_the_weight() -> None:

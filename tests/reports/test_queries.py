@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,7 +14,6 @@ import sql
 from reports.assumptions.findings import describe_attention
 from reports.findings.numbers import Row
 from reports.queries import ask, find_queries, read_query
-from sql.thresholds import THRESHOLDS
 from tests.made_up import tables, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SEVERAL, SMALL, SYNTHETIC, THREE
 from tests.reports.drawings import changed, of_shown
@@ -35,7 +33,6 @@ PARAMETERS: dict[str, str | float | None] = {
     "layer": 1,
     "head": 3,
     "measure": "recall",
-    **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }
 SPECIFIC: dict[str, dict[str, str | float | None]] = {"separability_at_n": {"measure": "auc"}}
 """What single queries are asked instead."""
@@ -237,12 +234,6 @@ def test_a_hidden_sink_is_null_not_zero(three: duckdb.DuckDBPyConnection) -> Non
         assert row["sink_norm"] > 0
 
 
-def test_opening_tokens(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
-    rows = ask(small, "opening_tokens", study=SMALL.study, sequences=2, positions=5).rows()
-    tokens = inserted["tokens"]["token"].reshape(SMALL.sequences, SMALL.context)
-    assert [row["token"] for row in rows] == [*tokens[0, :5], *tokens[1, :5]]
-
-
 def test_similarity_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
     fits, measured = inserted["assumption_similarity"], inserted["cosine_by_distance"]
     order = np.lexsort((fits["kv_head"], fits["layer"], fits["mae"]))
@@ -323,15 +314,6 @@ def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
         assert [row[name] for name in names] == [wanted[f"{metric}_{name}"] for name in names]
 
 
-def test_elbows(small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(small, "elbow_by_head", study=SMALL.study, query=SMALL.query).rows()
-    found = [row["elbow_n"] for row in rows]
-    assert len(found) == SMALL.layers * SMALL.heads
-    study = DEGENERATE["only itself"]
-    alone = ask(several, "elbow_by_head", study=study.study, query=study.query).rows()
-    assert [row["elbow_n"] for row in alone] == [None] * study.layers * study.heads
-
-
 def test_regimes(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
     of_model = ask(small, "regimes_of_model", study=SMALL.study, query=SMALL.query).rows()
     assert [row["regime"] for row in of_model] == ["I", "II", "III", "IV", "V"]
@@ -353,12 +335,6 @@ def test_regimes(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str,
         assert row["mostly_positive"] == sum((other["positive_share"] or 0) > 0.5 for other in heads)
 
 
-def test_table_1_is_in_the_papers_order(small: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(small, "parameter_effects", study=SMALL.study).rows()
-    order = ["d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2"]
-    assert [row["parameter"] for row in rows] == order
-
-
 def test_monte_carlo(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
     grid = inserted["monte_carlo"]
     for row in ask(small, "monte_carlo_summary", study=SMALL.study).rows():
@@ -369,9 +345,13 @@ def test_monte_carlo(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[
             same_share(row, name, grid, at)
             same_share(row, name, grid, met, "_meeting")
             share = name if name.endswith("_upper") else f"{name}_lower"
-            assert row[f"{share}_share"] == mean_of(grid[f"{share}_share"][at])
-            gaps = grid[f"{name}_gap"][at].astype(float)
-            assert row[f"worst_{name}_gap"] == (None if np.isnan(gaps).all() else pytest.approx(np.nanmin(gaps)))
+            for found, measured, take in (
+                (f"{share}_share",) * 2 + (np.mean,),
+                (f"worst_{name}_gap", f"{name}_gap", np.min),
+            ):
+                values = grid[measured][at].astype(float)
+                known = values[~np.isnan(values)]
+                assert row[found] == (pytest.approx(take(known)) if known.size else None)
 
 
 def of_bounds(grid: dict[str, np.ndarray], row: Row) -> np.ndarray:
@@ -382,12 +362,6 @@ def of_bounds(grid: dict[str, np.ndarray], row: Row) -> np.ndarray:
 
 KINDS_OF_BOUNDS = ("family", "kappa", "scale")
 INEQUALITIES = ("precision", "recall", "precision_upper", "recall_upper")
-
-
-def mean_of(values: np.ndarray) -> Any:
-    """Mean of those that are known; None where none is."""
-    known = values[~np.isnan(values.astype(float))].astype(float)
-    return pytest.approx(known.mean()) if known.size else None
 
 
 def same_share(row: Row, name: str, grid: dict[str, np.ndarray], at: np.ndarray, which: str = "") -> None:
@@ -413,18 +387,13 @@ def test_failures_are_told_once_for_each_bound(
         fails = at & np.equal(grid[f"{name}_holds"], False)
         met = grid["meets_assumptions"].astype(bool)
         assert (row["failing"], row["failing_meeting"]) == (fails.sum(), (fails & met).sum())
-        bounded = at & has(grid, name)
+        bounded = at & np.not_equal(grid[f"{name}_holds"], None)
         assert (row["points"], row["points_meeting"]) == (bounded.sum(), (bounded & met).sum())
         assert row["gap"] == pytest.approx(grid[f"{name}_gap"][fails].min())
         sign = -1 if name.endswith("upper") else 1
         assert row["gap"] == pytest.approx(sign * (row["mean"] - row["bound"]))
         where = at & np.all([grid[key] == row[key] for key in ("head_dim", "n_keys", "n", "beta")], axis=0)
         assert grid[f"{name}_gap"][where] == pytest.approx(row["gap"])
-
-
-def has(grid: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Where a grid has a bound."""
-    return np.array([value is not None for value in grid[f"{name}_holds"]])
 
 
 def test_planted_recovery() -> None:
@@ -493,31 +462,17 @@ def alone() -> Iterator[dict[int, duckdb.DuckDBPyConnection]]:
         yield found
 
 
-LAST_QUERY_ONLY = ("separation_curves",)
-"""Questions that nothing but the last query has an answer to."""
-
-NOT_OF_THREE = {*LAST_QUERY_ONLY, "planted_recovery"}
-
-
 @pytest.mark.parametrize(
     "name",
-    [name for name in find_queries() if "query" in parameters_of(name) and name not in NOT_OF_THREE],
+    [name for name in find_queries() if "query" in parameters_of(name) and name != "planted_recovery"],
 )
 def test_a_question_about_one_query_hears_nothing_of_others(
     three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
 ) -> None:
-    asked = parameters_of(name) | {"study": "three", "query": 11}
-    assert ask(three, name, **asked).rows() == ask(alone[11], name, **asked).rows() != []
-
-
-@pytest.mark.parametrize("name", LAST_QUERY_ONLY)
-def test_what_only_the_last_query_has_is_not_told_of_others(
-    three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
-) -> None:
     asked = parameters_of(name) | {"study": "three"}
-    last = ask(three, name, **asked | {"query": 23}).rows()
-    assert last == ask(alone[23], name, **asked | {"query": 23}).rows() != []
-    assert not ask(three, name, **asked | {"query": 11}).rows()
+    for position in (11, 23) if name != "separation_curves" else (23,):  # which the last query alone has
+        here, there = (ask(one, name, **asked | {"query": position}).rows() for one in (three, alone[position]))
+        assert here == there != []
 
 
 @pytest.mark.parametrize("name", ["claims", "results_at_a_glance", "studies_overview", "study_overview"])
@@ -532,7 +487,7 @@ def test_a_question_about_the_study_is_about_its_last_query(
 
 
 def of_heads(connection: duckdb.DuckDBPyConnection, query: int) -> list[Row]:
-    return ask(connection, "taxonomy_of_heads", study="three", query=query).rows()
+    return ask(connection, "head_taxonomy", study="three", query=query).rows()
 
 
 LABELS = ("Retriever", "Mixer", "Reset", "Other")
@@ -578,28 +533,6 @@ def test_the_clearest_head_of_each_kind(three: duckdb.DuckDBPyConnection) -> Non
         }
 
 
-def test_any_margin_comes_before_none_in_examples() -> None:
-    with warehouse(THREE) as connection:
-        connection.execute("UPDATE head_taxonomy SET label = 'Other', margin = NULL")
-        connection.execute("UPDATE head_taxonomy SET margin = 0 WHERE layer = 2 AND head = 1")
-        (row,) = ask(connection, "label_examples", study="three", query=23).rows()
-    assert (row["layer"], row["head"], row["heads"]) == (2, 1, 18)
-
-
-def test_other_thresholds_are_asked_for_by_name(three: duckdb.DuckDBPyConnection) -> None:
-    asked = parameters_of("head_taxonomy") | {"study": "three", "query": 23}
-    by_default = ask(three, "head_taxonomy", **asked).rows()
-    expected = of_heads(three, 23)
-    names = expected[0].keys() - {"label"}
-    assert [{name: row[name] for name in names} for row in by_default] == [
-        {name: row[name] for name in names} for row in expected
-    ]
-    text = read_query("head_taxonomy").text
-    other = three.sql(text, params=asked | {"last_high": 2.0}).to_arrow_table().to_pylist()
-    assert "Retriever" in {row["label"] for row in by_default}
-    assert "Retriever" not in {row["label"] for row in other}
-
-
 def test_thresholds_are_explained_and_moved(three: duckdb.DuckDBPyConnection) -> None:
     rows = ask(three, "taxonomy_thresholds", study="three", query=11).rows()
     stated = three.sql("FROM taxonomy_thresholds()").to_arrow_table().to_pylist()[0]
@@ -612,13 +545,10 @@ def test_thresholds_are_explained_and_moved(three: duckdb.DuckDBPyConnection) ->
     } == set(moved)
     assert {row["heads"] for row in rows} == {18}
     assert all(row["meaning"] for row in rows)
-    others: dict[str, list[float]] = {}
-    for name, share in three.execute(
-        "SELECT threshold, other_share FROM taxonomy_sensitivity WHERE query = 11"
-    ).fetchall():
-        others.setdefault(name, []).append(share)
     for row in rows:
-        assert (row["other_least"], row["other_most"]) == (min(others[row["threshold"]]), max(others[row["threshold"]]))
+        ends = "min(other_share), max(other_share)"
+        of = f"taxonomy_sensitivity WHERE query = 11 AND threshold = '{row['threshold']}'"
+        assert three.sql(f"SELECT {ends} FROM {of}").fetchall() == [(row["other_least"], row["other_most"])]
     assert len({row["other_most"] for row in rows}) > 1
 
 
@@ -883,26 +813,12 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
         assert row[name] == pytest.approx(means)
 
 
-def test_every_study_has_a_line_of_the_index(several: duckdb.DuckDBPyConnection) -> None:
+def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnection) -> None:
+    """Numbers of the others are compared on the page."""
     rows = {row["study"]: row for row in ask(several, "studies_overview").rows()}
-    claims = ask(several, "claims", study="three").rows()
-    labels = [row["label"] for row in of_heads(several, 23)]
-    means = several.sql("FROM selection_means_model WHERE study = 'three'").to_arrow_table().to_pylist()
-    sinks = ask(several, "sink_by_head", study="three", query=23).rows()
     assert list(rows) == sorted(study.study for study in SEVERAL)
-    row = rows["three"]
-    assert row["claims_judged"] == sum(claim["verdict"] in {"supported", "not supported"} for claim in claims)
-    assert row["claims_supported"] == sum(claim["verdict"] == "supported" for claim in claims)
-    assert row["claims_beyond_twin"] is None
-    shares = [row[f"{label.lower()}_share"] for label in LABELS]
-    assert shares == pytest.approx([labels.count(label) / len(labels) for label in LABELS])
-    assert (row["heads"], row["layers"], row["model_elbow_n"]) == (6, 3, None)
     unknown = {name for name, value in rows["empty"].items() if value is None}
     kinds = {"retriever_share", "mixer_share", "reset_share", "other_share"}
     separation = {"precision", "recall", "shown_n", "sink_weight", "sinks", "sink_layers", "twin"}
     assert unknown == {"model_elbow_n", "claims_beyond_twin"} | kinds | separation
-    (shown,) = (one for one in means if (one["query"], one["n"]) == (23, 4))
-    assert (row["precision"], row["recall"], row["shown_n"]) == (shown["precision"], shown["recall"], 4)
-    assert row["sinks"] == [one["sink_weight"] for one in sinks if one["sink_weight"] is not None]
-    assert not row["is_twin"]
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)

@@ -172,14 +172,6 @@ def test_every_query_of_some_heads_has_its_keys(
             assert steps == pytest.approx(roots, abs=0.5001)
 
 
-def test_a_store_without_the_keys_of_every_query_has_those_that_are_chosen(small: duckdb.DuckDBPyConnection) -> None:
-    with changed(small, "DELETE FROM query_keys WHERE study = 'small'"):
-        found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
-    assert found is not None
-    assert found["measures"]["keys"]["heads"] == {}
-    assert found["keys"]
-
-
 def test_the_heads_that_look_at_something_are_measured_first(
     small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -440,12 +432,6 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
     browser.wait(f"return {STATE}[1] == '{SMALL.context - 1}'")
     assert browser.run("return document.querySelectorAll('.reader .measured').length") == 0
     assert browser.log("browser") == []
-
-
-@pytest.mark.slow
-def test_it_fits_a_phone(opened: Browser) -> None:
-    opened.wide(390, 844)
-    assert opened.run("return document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.slow
