@@ -1,7 +1,6 @@
 """Charts of the sink effect, the kinds of heads and context sizes: valid, described, and holding the rows."""
 
 from itertools import combinations
-from typing import Any
 
 import altair as alt
 import duckdb
@@ -56,42 +55,29 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
 
 
 def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
-    def ranges(name: str, channel: str) -> list[Any]:
+    for marks in (labels.DASHES, labels.SHAPES, findings.LETTERS):
+        assert list(marks) == list(findings.LABELS)
+        assert len({str(mark) for mark in marks.values()}) == 4
+    for name, channel, marks in (
+        ("kinds-curves-2", "strokeDash", labels.DASHES),
+        ("kinds-plane", "shape", labels.SHAPES),
+    ):
         encodings = [part["encoding"] for part in parts(charts[name].to_dict()) if "encoding" in part]
-        found = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
-        assert all(scale["domain"] == list(findings.LABELS) for scale in found)
-        return [scale["range"] for scale in found]
-
-    assert ranges("kinds-curves-2", "strokeDash") == [list(labels.DASHES.values())]
-    assert {str(found) for found in ranges("kinds-plane", "shape")} == {str(list(labels.SHAPES.values()))}
-    assert list(labels.DASHES) == list(labels.SHAPES) == list(findings.LETTERS) == list(findings.LABELS)
-    assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 4
-    assert len(set(findings.LETTERS.values())) == 4
-    for name in ("kinds-by-layer-2", "kinds-by-layer-1"):
-        spec = charts[name].to_dict()
-        assert [part for part in parts(spec) if part.get("field") == "letter"]
-        assert "'R: Reset', 'Other': 'Other'" in str([part["labelExpr"] for part in parts(spec) if "labelExpr" in part])
+        scales = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
+        assert scales == [{"domain": list(findings.LABELS), "range": list(marks.values())}] * len(scales) != []
 
 
-def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
-    labelled = [row["label"] for row in of_query(three, STUDY, "head_taxonomy")]
-    assert 0 < labelled.count(findings.OTHER) < len(labelled)
-    assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
-    letters = [row["letter"] for row in drawn(charts["kinds-by-layer-2"])]
-    assert [letter == "" for letter in letters] == [label == findings.OTHER for label in labelled]
-    layers = charts["kinds-plane"].to_dict()["layer"]
-    filled = {
-        layer["transform"][0]["filter"]: layer["mark"]["filled"]
-        for layer in layers
-        if "filled" in layer.get("mark", {})
-    }
-    assert filled == {"!datum.met": False, "datum.met": True}
-    near = [(row["near"], row["met"]) for row in drawn(charts["kinds-by-layer-2"])]
-    nearest = [row["nearest"] for row in of_query(three, STUDY, "head_taxonomy")]
-    assert near == [
-        (close or label, False) if label == findings.OTHER else (label, True)
-        for label, close in zip(labelled, nearest, strict=True)
+def test_heads_that_meet_no_rule_look_different() -> None:
+    """They are faint or hollow, without a letter, in the colour of the nearest kind."""
+    rows = [
+        {"label": "Mixer", "nearest": "Mixer"},
+        {"label": "Other", "nearest": "Reset"},
+        {"label": "Other", "nearest": None},
     ]
+    found = [(row["near"], row["met"], row["letter"]) for row in labels.add_nearest(rows)]
+    assert found == [("Mixer", True, "M"), ("Reset", False, ""), ("Other", False, "")]
+    hollow, filled = (layer.to_dict()["mark"]["filled"] for layer in labels.dots(rows, alt.X("x:Q"), alt.Y("y:Q"), []))
+    assert (hollow, filled) == (False, True)
 
 
 def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
@@ -163,29 +149,18 @@ def test_shares_are_drawn_where_two_contexts_have_them() -> None:
 
 
 NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}
+HIDDEN = {"sink-by-layer": "hides position 0 from every head"}
+SELECTED = {"sink-effect": NOTHING_SELECTED, "kinds-plane": "two keys", "kinds-curves": NOTHING_SELECTED}
 EMPTY = {
     "least": {"sink-effect": "needs 3 heads", **NO_LABELS},
-    "one layer": {},
-    "one head": NO_LABELS,
-    "one sequence": NO_LABELS,
-    "window": {},
-    "hidden sink": {
-        "sink-effect": "a sliding window hides the sink",
-        "sink-by-layer": "hides position 0 from every head",
-    },
-    "only itself": {
-        "sink-effect": NOTHING_SELECTED,
-        "sink-by-layer": "hides position 0 from every head",
-        "kinds-plane": "two keys",
-        "kinds-curves": NOTHING_SELECTED,
-        **NO_LABELS,
-    },
+    "hidden sink": {"sink-effect": "a sliding window hides the sink", **HIDDEN},
+    "only itself": {**SELECTED, **HIDDEN, **NO_LABELS},
 }
 """What some studies cannot show, and why; besides, all of them name one query."""
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("key", DEGENERATE)
+@pytest.mark.parametrize("key", EMPTY)
 def test_what_cannot_be_shown_says_why(figures_of_three: dict[str, tuple[Build, Figure]], key: str) -> None:
     builders = {build for name, (build, _) in figures_of_three.items() if name in SHOWN}
     with warehouse(DEGENERATE[key]) as connection:
@@ -248,13 +223,8 @@ def test_marks_and_letters_stand_out(palette: theme.Palette) -> None:
 @pytest.mark.parametrize("kind", BLINDNESS)
 @pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
 def test_the_diverging_colours_run_from_a_middle_to_two_ends(palette: theme.Palette, kind: str) -> None:
-    middle = len(palette.diverging) // 2
-    assert len(palette.diverging) == 2 * middle + 1
-    outwards = [[contrast(colour, palette.surface) for colour in side] for side in _sides(palette.diverging, middle)]
-    assert all(steps == sorted(steps) for steps in outwards)
+    middle, outwards = len(palette.diverging) // 2, [contrast(colour, palette.surface) for colour in palette.diverging]
+    assert len(outwards) == 2 * middle + 1
+    for side in (outwards[middle::-1], outwards[middle:]):
+        assert side == sorted(side)
     assert nearest((palette.diverging[0], palette.diverging[-1]), kind) > 20
-
-
-def _sides(colours: tuple[str, ...], middle: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The colours from the middle to either end."""
-    return colours[middle::-1], colours[middle:]

@@ -193,22 +193,6 @@ SHOWN = {
 """Verdicts, as cells show them."""
 
 
-def test_verdicts_are_words_and_symbols(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    one = "claim = (SELECT min(claim) FROM claims WHERE verdict = 'not supported')"
-    with changed(small, f"UPDATE claims SET verdict = 'supported' WHERE {one}"):
-        rows = small.sql("SELECT verdict FROM claims ORDER BY source, claim").fetchall()
-        page = Page(write_report(small, SMALL.study, tmp_path / "report.html", map_n=4).path)
-    found = {verdict: sum(verdict == other for (other,) in rows) for verdict in SHOWN}
-    untested = found["not testable"]
-    shown = [
-        *page.cells("claims-table")[: 2 * (len(rows) - untested) : 2],
-        *page.cells("claims-untested")[: 2 * untested : 2],
-    ]
-    assert shown == [SHOWN[verdict] for verdict, number in found.items() for _ in range(number)]
-    assert all(found.values())
-    assert page.text("main").count("A supported claim differs from random weights if") == 1
-
-
 def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     rows = ask(small, "claims", study=SMALL.study).rows()
     for row in rows:
