@@ -6,10 +6,7 @@ WITH counted AS (
 {% for relation, kappa in (("selection_counts", "NULL"), ("upper_bounds", "kappa")) %}
     SELECT
         '{{ relation }}' AS relation,
-        sequence,
-        query,
-        layer,
-        head,
+        sequence, query, layer, head,
         {{ kappa }} AS kappa,
         count(*) AS actual,
         max(rowid - n) - min(rowid - n) AS displaced,

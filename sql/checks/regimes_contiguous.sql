@@ -19,10 +19,7 @@ in_order AS (
 ),
 actual AS (
     SELECT
-        sequence,
-        query,
-        layer,
-        head,
+        sequence, query, layer, head,
         max(last_n) AS last_n,
         bool_and(
             first_n = before + 1
@@ -34,12 +31,7 @@ actual AS (
     GROUP BY sequence, query, layer, head
 )
 SELECT
-    sequence,
-    query,
-    layer,
-    head,
-    contiguous,
-    actual.last_n,
+    sequence, query, layer, head, contiguous, actual.last_n,
     expected.last_n AS expected_last_n
 FROM actual
 FULL JOIN expected USING (sequence, query, layer, head)

@@ -11,10 +11,7 @@ WITH keys AS (
 ),
 selections AS (
     SELECT
-        query,
-        layer,
-        head,
-        temperature,
+        query, layer, head, temperature,
         list(n ORDER BY n) AS sizes,
         max(n) AS last_n,
         min(sequences) = max(sequences) AND bool_and(precision >= n / n_keys - 1e-9) AS possible

@@ -27,12 +27,7 @@ relabelled AS (
     FROM label_heads(signatures, thresholds)
 )
 SELECT
-    study,
-    query,
-    layer,
-    head,
-    threshold,
-    factor,
+    study, query, layer, head, threshold, factor,
     any_value(value) AS value,
     avg((label = '{{ other }}')::INTEGER) AS other_share,
     CASE

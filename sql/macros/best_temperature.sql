@@ -25,11 +25,7 @@ ranked AS (
     FROM asked
 )
 SELECT
-    study,
-    query,
-    layer,
-    head,
-    n,
+    study, query, layer, head, n,
     any_value(sequences) AS sequences,
     arg_max(temperature, rank) AS temperature,
     max(value) AS value,

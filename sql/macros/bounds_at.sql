@@ -7,11 +7,7 @@
 CREATE MACRO bounds_at(kappa, scale := 'unit') AS TABLE
 WITH bounds AS (
     SELECT
-        study,
-        query,
-        layer,
-        head,
-        n,
+        study, query, layer, head, n,
         avg((margin > 0)::INTEGER) AS premise_share,
         avg(margin) AS margin,
 {% for metric in metrics %}
@@ -21,14 +17,7 @@ WITH bounds AS (
     GROUP BY study, query, layer, head, n
 )
 SELECT
-    study,
-    query,
-    layer,
-    head,
-    n,
-    sequences,
-    premise_share,
-    margin,
+    study, query, layer, head, n, sequences, premise_share, margin,
 {% for metric in metrics %}
     {{ metric }},
     {{ metric }}_lower,

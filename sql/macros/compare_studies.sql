@@ -28,8 +28,7 @@ asked AS (
     FROM landed
 )
 SELECT
-    metric,
-    n,
+    metric, n,
     of_a.query AS query_a,
     of_b.query AS query_b,
     of_a.mean AS mean_a,

@@ -13,9 +13,7 @@ WITH separabilities AS (
 ),
 ends AS (
     SELECT
-        query,
-        layer,
-        head,
+        query, layer, head,
         any_value(harmonic_mean) FILTER (WHERE n = 2) AS first_harmonic_mean,
         min(harmonic_mean) AS lowest_harmonic_mean,
         arg_min(n, (harmonic_mean, n)) AS lowest_n
@@ -24,11 +22,7 @@ ends AS (
 ),
 heights AS (
     SELECT
-        query,
-        layer,
-        head,
-        n,
-        harmonic_mean,
+        query, layer, head, n, harmonic_mean,
         ln(n / 2) / ln(lowest_n / 2) AS x, -- exactly 0 and 1 at the ends, so that the height is exactly 0 there
         harmonic_mean - (lowest_harmonic_mean * x + first_harmonic_mean * (1 - x)) AS height
     FROM separabilities
@@ -37,9 +31,7 @@ heights AS (
 ),
 highest AS (
     SELECT
-        query,
-        layer,
-        head,
+        query, layer, head,
         max(height) AS height,
         arg_max(n, (height, -n)) AS highest_n,
         arg_max(harmonic_mean, (height, -n)) AS highest_harmonic_mean
@@ -47,9 +39,7 @@ highest AS (
     GROUP BY query, layer, head
 )
 SELECT
-    query,
-    layer,
-    head,
+    query, layer, head,
     CASE
         WHEN height >= 0.1 * (first_harmonic_mean - lowest_harmonic_mean) THEN 'ok'
         WHEN lowest_n > 2 THEN 'no_bend'
@@ -58,8 +48,7 @@ SELECT
     END AS status,
     CASE WHEN status = 'ok' THEN highest_n END AS elbow_n,
     CASE WHEN status = 'ok' THEN highest_harmonic_mean END AS harmonic_mean,
-    lowest_n,
-    lowest_harmonic_mean
+    lowest_n, lowest_harmonic_mean
 FROM (SELECT DISTINCT query, layer, head FROM query_table(curves))
 LEFT JOIN ends USING (query, layer, head)
 LEFT JOIN highest USING (query, layer, head)

@@ -7,11 +7,7 @@
 CREATE MACRO heads_by_regime(at_n := 16) AS TABLE
 WITH counted AS (
     SELECT
-        study,
-        query,
-        layer,
-        head,
-        regime,
+        study, query, layer, head, regime,
         count(*) AS sequences,
         avg(slope) AS slope,
         avg(positive_share) AS positive_share

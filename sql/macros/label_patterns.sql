@@ -13,20 +13,9 @@ WITH judged AS (
     WHERE text = CASE WHEN pattern IN ('duplicate', 'induction') THEN 'probe' ELSE 'corpus' END
 )
 SELECT
-    study,
-    layer,
-    head,
+    study, layer, head,
     CASE pattern WHEN 'entropy' THEN 'diffuse' ELSE pattern END AS label,
-    text,
-    sequences,
-    share,
-    share_low,
-    share_high,
-    chance,
-    lift,
-    lift_low,
-    lift_high,
-    p_holm
+    text, sequences, share, share_low, share_high, chance, lift, lift_low, lift_high, p_holm
 FROM judged
 WHERE
     p_holm IS NOT NULL

@@ -24,13 +24,7 @@ bounded AS (
     FROM missed
 )
 SELECT
-    study,
-    sequence,
-    query,
-    layer,
-    head,
-    n,
-    n_keys,
+    study, sequence, query, layer, head, n, n_keys,
     delta / (unit * unit) AS delta,
     margin / unit AS margin,
     precision_lower,

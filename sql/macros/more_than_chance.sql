@@ -6,11 +6,7 @@
 --          no intervals; heads: those with more than n keys
 CREATE MACRO more_than_chance() AS TABLE
 SELECT
-    study,
-    query,
-    measure,
-    null_model,
-    n,
+    study, query, measure, null_model, n,
     count(*) AS heads,
     avg((difference_low > 0)::INTEGER) AS above,
     avg((difference_high < 0)::INTEGER) AS below

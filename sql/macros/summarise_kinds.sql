@@ -5,10 +5,7 @@
 CREATE MACRO summarise_kinds(labelled) AS TABLE
 WITH heads AS (
     SELECT
-        study,
-        query,
-        layer,
-        head,
+        study, query, layer, head,
         count(*)::INTEGER AS sequences,
 {% for kind in kinds %}
         avg((label = '{{ kind.label }}')::INTEGER) AS {{ kind.name }}_share,

@@ -11,12 +11,7 @@ CREATE OR REPLACE VIEW bounds_comparison{{ "_model" if model }} AS
 {% if model %}
 WITH bounds AS (
     SELECT
-        study,
-        query,
-        n,
-        family,
-        kappa,
-        scale,
+        study, query, n, family, kappa, scale,
         count(precision_lower) AS bounded_heads,
         avg(premise_share) AS premise_share,
         avg(margin) AS margin,

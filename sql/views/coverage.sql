@@ -11,11 +11,7 @@ WITH compared AS (
 ),
 covered AS (
     SELECT
-        study,
-        query,
-        family,
-        kappa,
-        scale,
+        study, query, family, kappa, scale,
         count(precision_inside) AS bounded_rows,
         avg(precision_inside::INTEGER) AS precision_coverage,
         avg(recall_inside::INTEGER) AS recall_coverage,

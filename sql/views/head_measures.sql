@@ -12,9 +12,7 @@ WITH last_queries AS (
 ),
 of_selections AS (
     SELECT
-        study,
-        layer,
-        head,
+        study, layer, head,
 {% for metric in metrics %}
         weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
 {% endfor %}
@@ -24,9 +22,7 @@ of_selections AS (
 ),
 of_errors AS (
     SELECT
-        study,
-        layer,
-        head,
+        study, layer, head,
 {% for error in ("error_renormalised", "error_mean", "weight_left_out") %}
         avg({{ error }}::DOUBLE) AS {{ error }}_16{{ "," if not loop.last }}
 {% endfor %}
@@ -42,9 +38,7 @@ of_elbows AS (
 ),
 of_kinds AS (
     SELECT
-        study,
-        layer,
-        head,
+        study, layer, head,
 {% for measure in of_kinds %}
         {{ measure }}::DOUBLE AS {{ measure }}{{ "," if not loop.last }}
 {% endfor %}
@@ -53,9 +47,7 @@ of_kinds AS (
 ),
 of_concentration AS (
     SELECT
-        study,
-        layer,
-        head,
+        study, layer, head,
 {% for quantity in concentration %}
         {{ quantity.name }}::DOUBLE AS {{ quantity.name }}{{ "," if not loop.last }}
 {% endfor %}
