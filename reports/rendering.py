@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -21,7 +20,6 @@ from markupsafe import Markup, escape
 from reports import browser, settings, theme
 from reports.figures import Chart, Figure, Section
 from reports.findings import numbers
-from sql.compiled import TemplateCache
 from storage.errors import escape_unprintable
 
 unvalidated = debug_mode(False)
@@ -104,7 +102,6 @@ def number_figures(sections: Sequence[Section]) -> dict[str, str]:
 def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
-        bytecode_cache=TemplateCache(Path(__file__)),
         autoescape=True,
         finalize=show_text,
         undefined=jinja2.StrictUndefined,

@@ -35,7 +35,6 @@ from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
 from itertools import dropwhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditions
@@ -202,11 +201,9 @@ def _make_environment() -> "Environment":
 
     from geometry import quantities
     from sql import columns
-    from sql.compiled import TemplateCache
 
     environment = Environment(  # noqa: S701 (SQL is not HTML; no user input is rendered)
         loader=PackageLoader(__package__, ""),
-        bytecode_cache=TemplateCache(Path(__file__)),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

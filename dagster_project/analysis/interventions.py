@@ -8,10 +8,12 @@ A step that is stopped is resumed: the results of each layer, or each sequence, 
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import sql
@@ -169,61 +171,41 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     from extract.effects import measure_heads
 
     heads = measure_heads(opened, sequences=settings.sequences)
-    recall_n, recall = _read_recall(sources, heads.present)
-    elbow = _find_elbows(sources, heads.present)
-    columns = ("n_90", "n_renormalised_10", "n_mean_10")
-    n_90, error, error_mean = (_read_key_budgets(sources, heads.present, column) for column in columns)
-    scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
+    recall = _read_last_query(sources, heads.present, "SELECT layer, head, n, recall FROM selection_means")["recall"]
+    recall = np.where(heads.present[..., None] & np.isnan(recall), 1, recall)  # of all keys
+    elbows = _read_last_query(sources, heads.present, "SELECT layer, head, elbow_n FROM elbows_of(selection_means)")
+    budgets = "SELECT layer, head, n_90, n_renormalised_10, n_mean_10 FROM key_budgets"
+    n_90, error, error_mean = _read_last_query(sources, heads.present, budgets).values()
     return dataclasses.replace(
         heads,
-        elbow=elbow,
+        elbow=elbows["elbow_n"],
         n_90=n_90,
         error=error,
         error_mean=error_mean,
         recall=recall,
-        recall_n=recall_n,
-        scores=scores,
+        recall_n=np.arange(1, recall.shape[-1] + 1),
+        scores={"elbow": elbows["elbow_n"], "mass": _compute_effective_keys(sources, heads.present)},
     )
 
 
-def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
-    """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
-    most = max(sources.query, 1)
-    recall = np.where(present[..., None], np.ones(most), np.nan)
-    for layer, head, n, recall_at_n in _read_last_query(sources, "selection_means", "n", "recall"):
-        recall[layer, head, n - 1] = recall_at_n
-    return np.arange(1, most + 1), recall
-
-
-def _read_key_budgets(sources: Sources, present: NDArray[np.bool_], name: str) -> F64:
-    """A mean number of keys at the last query, (layers, heads); NaN for one key."""
-    found = np.full(present.shape, np.nan)
-    for layer, head, keys in _read_last_query(sources, "key_budgets", name):
-        found[layer, head] = keys
-    return found
-
-
-def _read_last_query(sources: Sources, table: str, *names: str) -> Iterator[list[NDArray[Any]]]:
-    """Layer, head and other columns of the rows of a small table at the last query, batch by batch."""
-    for rows in read_part(sources.parts[table]):
-        last = rows["query"].to_numpy() == sources.query
-        yield [rows[name].to_numpy()[last] for name in ("layer", "head", *names)]
-
-
-def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
-    """N at the elbow of each head at the last query, (layers, heads); NaN if there is none."""
+def _read_last_query(sources: Sources, present: NDArray[np.bool_], statement: str) -> dict[str, F64]:
+    """Columns of an answer of small tables at the last query, (layers, heads), with N if it has n; NaN without one."""
     import duckdb
 
-    elbows = np.full(present.shape, np.nan)
     with duckdb.connect() as connection:
         connection.execute(sql.read_statement("macros", "elbows_of").text)
-        connection.execute(
-            "CREATE TEMP TABLE curves AS FROM read_parquet($path) WHERE query = $query",
-            {"path": str(sources.parts["selection_means"]), "query": sources.query},
-        )
-        for layer, head, n in connection.sql("SELECT layer, head, elbow_n FROM elbows_of(curves)").fetchall():
-            elbows[layer, head] = np.nan if n is None else n
-    return elbows
+        for table in ("selection_means", "key_budgets"):
+            last = (part.filter(pc.equal(part["query"], sources.query)) for part in read_part(sources.parts[table]))
+            connection.register(table, pa.Table.from_batches(last))
+        columns = connection.execute(statement).fetchnumpy()
+    shape, place = list(present.shape), [columns.pop("layer"), columns.pop("head")]
+    if "n" in columns:
+        shape.append(max(sources.query, 1))
+        place.append(columns.pop("n") - 1)
+    arrays = {name: np.full(shape, np.nan) for name in columns}
+    for name, column in columns.items():
+        arrays[name][tuple(place)] = np.ma.filled(column.astype(np.float64), np.nan)
+    return arrays
 
 
 def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:

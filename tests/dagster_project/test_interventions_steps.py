@@ -32,6 +32,7 @@ from storage.files.places import LocalPlace
 from tests.dagster_project import making, recorded
 from tests.dagster_project.intervals import columns, near, of_mean
 from tests.extract.tiny import text, write_checkpoint
+from tests.sql.hand_made import find_elbow
 
 NAME, KEYS, KINDS = "tiny", 24, ("zero", "mean", "sink")
 SETTINGS = {"ablation": KINDS, "sequences": 3, "budgets": [0.2, 0.5], "held_out": 2, "draws": 1}
@@ -142,12 +143,11 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
         assert heads.recall[row["layer"], row["head"], row["n"] - 1] == row["recall"]
     assert heads.recall.shape == (2, 4, KEYS - 1)
     assert np.isfinite(heads.recall).all()
-    curves: dict[tuple[int, int], dict[int, float]] = {}
+    curves: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for row in rows(home, "selection_means"):
-        separability = 2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"])
-        curves.setdefault((row["layer"], row["head"]), {})[row["n"]] = separability
+        curves.setdefault((row["layer"], row["head"]), []).append((row["precision"], row["recall"]))
     for place, curve in curves.items():
-        assert heads.elbow[place] == pytest.approx(elbow_of(curve), nan_ok=True)
+        assert heads.elbow[place] == pytest.approx(find_elbow(curve)["elbow_n"] or np.nan, nan_ok=True)
     counted = [np.searchsorted(np.sort(one)[::-1].cumsum(), 0.9 * one.sum()) + 1 for one in weights(sources)]
     assert heads.n_90 is not None
     np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
@@ -159,22 +159,6 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
             assert (heads.error[place], heads.error_mean[place]) == (row["n_renormalised_10"], row["n_mean_10"])
     entropies = np.exp([entropy(one) for one in weights(sources)])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
-
-
-def elbow_of(curve: dict[int, float]) -> float:
-    """N from 2 to the lowest at which the curve lies highest above the straight line over ln N; NaN without one.
-
-    There is none where the curve lies above the line by less than a tenth of its fall.
-    """
-    lowest = min((n for n in curve if n > 1), key=lambda n: (curve[n], n))
-    if lowest == 2:
-        return float("nan")
-    span = np.log(lowest / 2)
-    heights = {
-        n: curve[n] - (curve[2] + (curve[lowest] - curve[2]) * np.log(n / 2) / span) for n in range(2, lowest + 1)
-    }
-    highest = max(heights, key=lambda n: (round(heights[n], 12), -n))
-    return highest if heights[highest] >= 0.1 * (curve[2] - curve[lowest]) else float("nan")
 
 
 def weights(sources: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 Holds what the tests of this folder share. What does not belong here: whole studies (``tests.sql.made_up``).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,3 +69,22 @@ def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: s
         return replace(found, text=found.text.replace(old, new))
 
     monkeypatch.setattr(sql, "read_statement", broken)
+
+
+def find_elbow(curve: list[tuple[float, float]]) -> Row:
+    """The elbow of a curve of Precision and Recall from N = 1, by a plain search."""
+    separability = {n: 2 * p * r / (p + r) for n, (p, r) in enumerate(curve, 1) if n > 1}
+    if not separability:
+        unknown = ("lowest_n", "lowest_harmonic_mean", "elbow_n", "harmonic_mean")
+        return dict.fromkeys(unknown) | {"status": "trivial"}
+    lowest_n = min(separability, key=lambda n: (separability[n], n))
+    lowest = {"lowest_n": lowest_n, "lowest_harmonic_mean": separability[lowest_n]}
+    if lowest_n == 2:
+        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_decline"}
+    slope = (separability[lowest_n] - separability[2]) / math.log(lowest_n / 2)
+    heights = {n: separability[n] - (separability[2] + slope * math.log(n / 2)) for n in range(2, lowest_n + 1)}
+    heights[2] = heights[lowest_n] = 0.0
+    elbow_n = max(heights, key=lambda n: (heights[n], -n))
+    if heights[elbow_n] < 0.1 * (separability[2] - separability[lowest_n]):
+        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_bend"}
+    return lowest | {"elbow_n": elbow_n, "harmonic_mean": separability[elbow_n], "status": "ok"}

@@ -1,11 +1,9 @@
 """The elbow in SQL against a plain search, and on curves whose elbow one can see."""
 
-import math
-
 import numpy as np
 import pytest
 
-from tests.sql.hand_made import MEANS, Row, break_statement, database, rows_of
+from tests.sql.hand_made import MEANS, Row, break_statement, database, find_elbow, rows_of
 
 HEADS = 40
 
@@ -27,24 +25,6 @@ def curves() -> list[list[tuple[float, float]]]:
     return found
 
 
-def literal(curve: list[tuple[float, float]]) -> Row:
-    separability = {n: 2 * p * r / (p + r) for n, (p, r) in enumerate(curve, 1) if n > 1}
-    if not separability:
-        unknown = ("lowest_n", "lowest_harmonic_mean", "elbow_n", "harmonic_mean")
-        return dict.fromkeys(unknown) | {"status": "trivial"}
-    lowest_n = min(separability, key=lambda n: (separability[n], n))
-    lowest = {"lowest_n": lowest_n, "lowest_harmonic_mean": separability[lowest_n]}
-    if lowest_n == 2:
-        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_decline"}
-    slope = (separability[lowest_n] - separability[2]) / math.log(lowest_n / 2)
-    heights = {n: separability[n] - (separability[2] + slope * math.log(n / 2)) for n in range(2, lowest_n + 1)}
-    heights[2] = heights[lowest_n] = 0.0
-    elbow_n = max(heights, key=lambda n: (heights[n], -n))
-    if heights[elbow_n] < 0.1 * (separability[2] - separability[lowest_n]):
-        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_bend"}
-    return lowest | {"elbow_n": elbow_n, "harmonic_mean": separability[elbow_n], "status": "ok"}
-
-
 def rows(curve: list[tuple[float, float]], **where: int) -> list[Row]:
     return [
         MEANS | {"query": 9, "n": n, "precision": precision, "recall": recall} | where
@@ -58,7 +38,7 @@ def compare() -> list[Row]:
         found = rows_of(connection, "elbows")
     assert len(found) == HEADS
     for row in found:
-        for name, value in literal(curves()[row["head"]]).items():
+        for name, value in find_elbow(curves()[row["head"]]).items():
             assert row[name] == (value if value is None else pytest.approx(value)), (row["head"], name)
     return found
 

@@ -30,7 +30,7 @@ CLAIMS: tuple[Claim, ...] = ()
 
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
-    curves = _read_curves(evidence)
+    curves, _ = _read_curves(evidence)
     if curves.shape[1] < 2 or np.isnan(whole := fit_plane(average_known(curves)).share):
         return {}
     without = [fit_plane(one).share for one in leave_one_out(curves)] if len(curves) > 1 else [np.nan]
@@ -39,7 +39,7 @@ def measure(evidence: Evidence) -> Samples:
 
 def list_rows(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
     """The rows of ``head_plane`` and ``head_plane_axes``, at the last query; none if the heads do not differ."""
-    curves, places = _read_curves(evidence), _list_places(evidence)
+    curves, places = _read_curves(evidence)
     if len(places) < 2 or np.isnan((plane := fit_plane(average_known(curves))).share):
         return {}
     points = [
@@ -59,15 +59,8 @@ def _list_axes(plane: Plane) -> list[dict[str, Any]]:
     ]
 
 
-def _list_places(evidence: Evidence) -> list[tuple[int, int]]:
-    """Layer and head of every head that selects at the last query."""
-    statement = "SELECT DISTINCT layer, head FROM selection_counts WHERE query = $query ORDER BY layer, head"
-    columns = evidence.ask_columns(statement)
-    return list(zip(columns["layer"].astype(int).tolist(), columns["head"].astype(int).tolist(), strict=True))
-
-
-def _read_curves(evidence: Evidence) -> F64:
-    """The curves of every sequence and head, (S, H, curves * points); NaN where a head has none."""
+def _read_curves(evidence: Evidence) -> tuple[F64, list[list[int]]]:
+    """The curves of every sequence and head, (S, H, curves * points), NaN where a head has none; layer and head."""
     columns = evidence.ask_columns(
         f"""
         WITH reaches AS (
@@ -77,19 +70,19 @@ def _read_curves(evidence: Evidence) -> F64:
             GROUP BY layer, head
         ),
         wanted AS (
-            SELECT layer, head, dense_rank() OVER (ORDER BY layer, head) - 1 AS place, point,
-                round(last ** (point / {POINTS - 1}))::INTEGER AS n
+            SELECT layer, head, point, round(last ** (point / {POINTS - 1}))::INTEGER AS n
             FROM reaches
             CROSS JOIN range({POINTS}) AS points (point)
         )
-        SELECT sequence, place, point, cos_sink, cos_last, k_in / n AS recall
+        SELECT sequence, layer, head, point, cos_sink, cos_last, k_in / n AS recall
         FROM selection_counts
         JOIN wanted USING (layer, head, n)
         WHERE query = $query
         """
     )
-    sequence, place, point = (columns[name].astype(np.int64) for name in ("sequence", "place", "point"))
-    curves = np.full((evidence.sequences, int(place.max(initial=-1)) + 1, len(CURVES), POINTS), np.nan)
+    sequence, layer, head, point = (columns[name].astype(int) for name in ("sequence", "layer", "head", "point"))
+    places, place = np.unique(np.stack([layer, head]), axis=1, return_inverse=True)
+    curves = np.full((evidence.sequences, places.shape[1], len(CURVES), POINTS), np.nan)
     for index, name in enumerate(CURVES):
-        curves[sequence, place, index, point] = columns[name]
-    return curves.reshape(*curves.shape[:2], len(CURVES) * POINTS)
+        curves[sequence, place.ravel(), index, point] = columns[name]
+    return curves.reshape(*curves.shape[:2], len(CURVES) * POINTS), places.T.tolist()

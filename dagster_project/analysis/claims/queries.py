@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ def pair_measures(measures: Mapping[str, Measure], *names: str) -> dict[str, Mea
     }
 
 
-def read_levels(evidence: Evidence) -> dict[str, F64]:
+@lru_cache(maxsize=1)  # claims of several subjects read it
+def read_levels(evidence: Evidence) -> Mapping[str, F64]:
     """Means over ln N by head and sequence, over its queries, (S, H): Recall, also by thirds, and excess Precision.
 
     Thirds are those of ln N, from N = 2 to the most keys of a class of context size, of queries that see more than

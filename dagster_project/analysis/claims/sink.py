@@ -74,7 +74,7 @@ def measure(evidence: Evidence) -> Samples:
         """
     )
     every = queries.read_levels(evidence)
-    of_every = _measure_associations(evidence, every | {"rho_0": levels["rho_0"]})
+    of_every = _measure_associations(evidence, {**every, "rho_0": levels["rho_0"]})
     at_last = _measure_associations(evidence, levels)
     return {**means, **at_last, **{f"{name}{queries.EVERY}": sample for name, sample in of_every.items()}}
 
