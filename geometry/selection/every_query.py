@@ -40,7 +40,6 @@ from geometry.selection.scan import (
     FLOOR,
     HIDDEN,
     LIFT,
-    SLOPE,
     TRIFLE,
     Head,
     Keys,
@@ -471,7 +470,7 @@ def settle_query(split: int, order: I64, weights: F32, keys: Keys) -> tuple[int,
     rank[order] = np.arange(n)
     for key in order[:split]:
         add_key(alpha[key], keys.states[key], s)
-    head = Head(alpha, order, rank, energy, single, n, 1.0, SLOPE, BEND, TRIFLE)
+    head = Head(alpha, order, rank, energy, single, n, 1.0, 0.0, 0.0, 0.0, 0.0)
     found = settle(split, s, head, keys, Space(energy, error, single, single))
     return found[0], found[1]
 

@@ -88,7 +88,7 @@ def _scan_on_cpu(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepnes
 
 def list_parts(keys: Keys, heads: int) -> list[slice]:
     """Parts of some heads that are scanned together."""
-    together = 1 if keys.cosines.size else count_together(len(keys.norm))
+    together = count_together(len(keys.norm))
     return [slice(first, first + together) for first in range(0, heads, together)]
 
 

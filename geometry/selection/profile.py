@@ -141,9 +141,8 @@ def estimate_scratch_bytes(n: int, head_dim: int, kappas: int = 1) -> int:
     scanned together.
     """
     width = choose_width(n)
-    heads = 1 if width == n else count_together(n)
     of_strip = width * (4 * n + 12 * PRODUCT_ROWS + 8 * head_dim + 100) + 16 * PRODUCT_ROWS * head_dim
-    return of_strip + 8 * n * head_dim + n * (heads * (360 + 64 * kappas) + 12 * GROUP + 100) + 2**18
+    return of_strip + 8 * n * head_dim + n * (count_together(n) * (360 + 64 * kappas) + 12 * GROUP + 100) + 2**18
 
 
 def _is_positive_sequence(given: Any) -> bool:

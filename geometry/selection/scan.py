@@ -9,12 +9,13 @@ every N. All heads that share value states share the matrix, which is a product 
 is summed in float64. Where the matrix is too large there is a strip of its columns at a time, and each strip is made
 twice: once to find the nearest and the farthest key of every row, and once to count the keys nearer than these.
 
-Exact counts. What the last TILE rows at most have added to c is a sum in float32, as is E_l. With the roundings of a
-cosine, of a, of each term, of a sum of TILE of them, of c, of E_l and of each sum that is compared, the error of E_l
-is below δ_l = a_l (SLOPE · size + BEND · max a), where size = Σ a_k over the selected keys; the roundings in float64
-are a millionth of this. If nothing but the nearest key itself lies within its own error of the threshold, the
-count is right. Keys with y = 0 have E = δ = 0 and are ties of each other. All other rows are *settled*: repeated in
-float64 with ``compare_distances``, which is exactly 0 for equal y. The scan thus affects speed, never the result.
+Exact counts. What the rows of a tile, TILE at most, have added to c is a sum in float32, as is E_l. With the roundings
+of a cosine, of a, of each term, of c, of E_l and of each sum that is compared, and those of the sum over the tile, the
+error of E_l is below δ_l = a_l (SLOPE · size + SLOPE_OF_TILE · size of the tile + BEND · max a), where a size is Σ a_k,
+over all selected keys or those of the tile; the roundings in float64 are a millionth of this. If nothing but the
+nearest key itself lies within its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and
+are ties of each other. All other rows are *settled*: repeated in float64 with ``compare_distances``, which is exactly 0
+for equal y. The scan thus affects speed, never the result.
 
 Underflow. All a are multiplied by a power of two, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ,
 a_l is not below FLOOR unless y_l = 0, and TRIFLE is added to the bracket: their product exceeds what underflow loses.
@@ -22,9 +23,10 @@ a_l is not below FLOOR unless y_l = 0, and TRIFLE is added to the bracket: their
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from geometry.accelerate import compile_inline_kernel, compile_row_kernel, larger, smaller, widen_vectors
 from geometry.arrays import F32, F64, I32, I64, Floats
@@ -45,27 +47,29 @@ STRIP_BYTES = 2**25
 HEAD_BYTES = 512
 """Memory of a head for each of its keys, about."""
 
-PRODUCT_ROWS = 256
+PRODUCT_ROWS = 128
 """Rows of the matrix that are multiplied at once in float64."""
+
+LINE = 16
+"""float32 numbers in a cache line."""
+
+BLOCK = 128
+"""Keys that are looked through together for one E."""
 
 STEP = 4
 """Values of N for which one pass over the keys computes E."""
 
-TILE = 16
+TILE = 32
 """Most rows after which what they add to c is added to it in float64."""
 
-APART = 48
-"""Numbers between vectors that are read together: at the same place of a page they would displace each other in the
-cache of a core."""
-
-SLOPE, BEND = 2.04 * (TILE + 8) * 2.0**-24, 5.1 * 2.0**-24
-"""Factors of a_l · size and of a_l · max a in the error bound of E_l."""
+SLOPE, SLOPE_OF_TILE, BEND = 2.04 * 8 * 2.0**-24, 2.04 * TILE * 2.0**-24, 5.1 * 2.0**-24
+"""Factors of a_l · size, of a_l · size of the tile and of a_l · max a in the error bound of E_l."""
 
 LIFT, FLOOR, TRIFLE = 60, 2.0**-87, 2.0**-58
 """The exponent of the largest lifted norm, and what underflow adds to the error bound: see above."""
 
 HIDDEN = 2.0**126
-"""Larger than any lifted E: added to that of a key that is not to be a minimum."""
+"""Larger than any lifted E: added to that of a key that is not to be a minimum. Its quarter is larger as well."""
 
 NEAREST, FARTHEST, NEAREST_TO_REST = range(3)
 """The thresholds of a row: least E left out, largest E selected, and least E left out about s without the sink."""
@@ -105,13 +109,28 @@ def normalise(states: Floats, norm: F64) -> F64:
     return directions
 
 
+def pad(width: int) -> int:
+    """Numbers between rows of a matrix: they begin at cache lines, and never at the same place of all pages."""
+    lines = -(-width // LINE)
+    return (lines + 1 - lines % 2) * LINE
+
+
+def make_aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    """Memory that begins at a cache line: vectors that cross one take twice as long."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
 def multiply_all(states: Floats, norm: F64) -> F32:
-    """Cosines of all pairs of keys, (n, n), rounded once; those of a pair are the same both ways."""
-    directions, cosines = normalise(states, norm), np.empty((len(norm), len(norm)), np.float32)
-    for first in range(0, len(norm), PRODUCT_ROWS):
-        rows = slice(first, first + PRODUCT_ROWS)
-        part = (directions[rows] @ directions[: rows.stop].T).astype(np.float32)
-        cosines[rows, : rows.stop], cosines[:first, rows] = part, part[:, :first].T
+    """Cosines of all pairs of keys, (n, n) and some columns, rounded once; those of a pair are the same both ways."""
+    n = len(norm)
+    directions, cosines = normalise(states, norm), make_aligned((n, pad(n)), np.float32)
+    for first in range(0, n, PRODUCT_ROWS):
+        rows, before = slice(first, first + PRODUCT_ROWS), slice(min(first + PRODUCT_ROWS, n))
+        cosines[rows, before] = directions[rows] @ directions[before].T
+        cosines[:first, rows.start : before.stop] = cosines[rows, :first].T
     return cosines
 
 
@@ -175,6 +194,7 @@ class Head(NamedTuple):
     """Rank of the sink, the first key; n if there is none."""
     factor: float
     slope: float
+    slope_of_tile: float
     bend: float
     trifle: float
     """Coefficients of the error bound."""
@@ -188,7 +208,7 @@ def arrange(weights: Floats, keys: Keys, *, sink: bool) -> Head:
     factor = 2.0 ** (LIFT - math.frexp(keys.norm.max())[1])
     a = factor * alpha * keys.norm
     least = np.where(a > 0, np.maximum(a, FLOOR), 0).astype(np.float32)
-    return Head(alpha, order, rank, a, least, int(rank[0]) if sink else n, factor, SLOPE, BEND, TRIFLE)
+    return Head(alpha, order, rank, a, least, int(rank[0]) if sink else n, factor, SLOPE, SLOPE_OF_TILE, BEND, TRIFLE)
 
 
 class Rows(NamedTuple):
@@ -226,12 +246,16 @@ class Room(NamedTuple):
     rest: F32
     rest_of_rest: F32
     """a, what the tile has added to 2c, a copy of it, and base − 2c and a − 2c at its beginning, (w,)."""
+    least: F32
+    """``Head.least``, (w,)."""
     about_all: F32
     about_rest: F32
     """E about s and about s without the sink, (STEP, w)."""
+    ends_of_all: F32
+    ends_of_rest: F32
+    """The least E left out and the largest selected, and the least and the largest left out, (STEP, 2)."""
     left: F32
-    selected: F32
-    """A large number for keys left out, 0 for selected ones, and the other way round, (w,)."""
+    """``HIDDEN`` for keys left out, 0 for selected ones, and half of it for those of a step, (w,)."""
     reached: F32
     """Largest cosine with a selected key but the sink, (w,)."""
     nothing: F32
@@ -239,6 +263,8 @@ class Room(NamedTuple):
     keys: I64
     weights: F32
     """The keys of a step, and 2 a of each, (STEP,)."""
+    one: np.int32
+    """1, which the compiler must not know: it then counts under a mask, in less time than by adding comparisons."""
 
 
 class Space(NamedTuple):
@@ -259,9 +285,11 @@ def make_space(n: int) -> Space:
 
 def make_room(n: int) -> Room:
     """Memory for scans of heads with n keys."""
-    width = choose_width(n) + APART
-    wide, about = np.empty((3, width)), np.empty((2, STEP, width), np.float32)
-    single, added, again, rest, rest_of_rest, left, selected, reached, nothing = np.zeros((9, width), np.float32)
+    width = pad(choose_width(n)) + 2 * LINE
+    wide, about = make_aligned((3, width), np.float64), make_aligned((2, STEP, width), np.float32)
+    of_keys, ends = make_aligned((9, width), np.float32), np.empty((2, STEP, 2), np.float32)
+    of_keys[:] = 0.0
+    single, added, again, rest, rest_of_rest, least, left, reached, nothing = of_keys
     return Room(
         c=wide[0],
         a=wide[1],
@@ -271,21 +299,24 @@ def make_room(n: int) -> Room:
         again=again,
         rest=rest,
         rest_of_rest=rest_of_rest,
+        least=least,
         about_all=about[0],
         about_rest=about[1],
+        ends_of_all=ends[0],
+        ends_of_rest=ends[1],
         left=left,
-        selected=selected,
         reached=reached,
         nothing=nothing,
         keys=np.empty(STEP, np.int64),
         weights=np.empty(STEP, np.float32),
+        one=np.int32(1),
     )
 
 
 def make_rows(n: int, kappas: int) -> Rows:
     """Memory for what a scan finds of a head, before the first strip."""
-    value, key, by_kappa = np.full((3, n - 1), np.inf, np.float32), np.zeros((3, n - 1), np.int32), (kappas, n - 1)
-    value[FARTHEST] = -np.inf
+    value, key, by_kappa = np.full((3, n - 1), HIDDEN / 4, np.float32), np.zeros((3, n - 1), np.int32), (kappas, n - 1)
+    value[FARTHEST] *= -1.0
     return Rows(
         value=value,
         key=key,
@@ -325,7 +356,7 @@ def sweep(
     bounded: whether also about s without the sink, with the cosines and the sums of the upper bounds.
     """
     n, width, keys, largest = head.a.size, strip.stop - strip.start, room.keys, find_largest(head.a)
-    size_of_rest, size_of_sink, first, opened = 0.0, 0.0, 0, 0
+    size_of_rest, size_of_sink, size_of_tile, first, opened = 0.0, 0.0, 0.0, 0, 0
     clear(head, strip, room)
     while first < n - 1:
         if first == head.sink:
@@ -333,37 +364,77 @@ def sweep(
             place_sink(strip, size_of_sink, room)
         if first in (0, head.sink) or first + STEP - opened > TILE:
             begin_tile(room, width)
-            opened = first
+            size_of_tile, opened = 0.0, first
         last = choose_step(head, first, keys, room.weights)
-        advance(strip, keys, room, bounded)
         if bounded and find:
             note_closest(strip, keys, first, last, head.sink, room, rows.closest)
+        advance(strip, keys, room, bounded)
         for b in range(last - first):
-            size_of_rest += 0.5 * np.float64(room.weights[b])
-            select_key(keys[b] - strip.start, width, room)
+            added = 0.5 * np.float64(room.weights[b])
+            size_of_rest, size_of_tile = size_of_rest + added, size_of_tile + added
+            mark_key(keys[b] - strip.start, room.left[:width], 0.0)
             if find:
-                note_thresholds(first + b, b, strip, room, rows, bounded)
+                note_thresholds(first + b, b, last - first, strip, room, rows, bounded)
             if count:
-                reach_of_rest = np.float32(head.slope * size_of_rest + head.bend * largest + head.trifle)
+                of_tile = head.slope_of_tile * size_of_tile
+                reach_of_rest = np.float32(head.slope * size_of_rest + of_tile + head.bend * largest + head.trifle)
                 reach = np.float32(reach_of_rest + head.slope * size_of_sink)
                 read_row(first + b, b, head, strip, steepness, room, rows, reach, reach_of_rest, bounded)
         first = last
 
 
 @compile_inline_kernel
-def select_key(at: int, width: int, room: Room) -> None:
-    """Note that the key at this place of a strip, if it is one, is selected from now on."""
-    if 0 <= at < width:
-        room.left[at], room.selected[at] = np.float32(0.0), np.float32(HIDDEN)
+def mark_key(at: int, left: F32, mark: float) -> None:
+    """Mark the key at this place of a strip, if it is one, as ``Room.left`` has it."""
+    if 0 <= at < left.size:
+        left[at] = np.float32(mark)
 
 
 @compile_inline_kernel
-def note_thresholds(row: int, b: int, strip: Strip, room: Room, rows: Rows, bounded: bool) -> None:
-    """Note the thresholds of a row, N = row + 1, as far as the keys of a strip attain them."""
-    part = slice(0, strip.stop - strip.start)
-    note_extremes(row, room.about_all[b, part], room.left[part], room.selected[part], strip.start, rows)
+def note_thresholds(row: int, b: int, count: int, strip: Strip, room: Room, rows: Rows, bounded: bool) -> None:
+    """Note the thresholds of a row, N = row + 1, as far as keys of a strip attain them; count: those of the step."""
+    width, e, g = strip.stop - strip.start, room.about_all[b], room.about_rest[b]
+    low, high = room.ends_of_all[b, 0], room.ends_of_all[b, 1]
+    low_of_rest, high_of_rest = room.ends_of_rest[b, 0], room.ends_of_rest[b, 1]
+    for t in range(count):
+        at = room.keys[t] - strip.start
+        if 0 <= at < width and t <= b:
+            high = max(high, e[at])
+        elif 0 <= at < width:
+            low = min(low, e[at])
+            low_of_rest, high_of_rest = min(low_of_rest, g[at]), max(high_of_rest, g[at])
+    note_threshold(row, NEAREST, low, -1.0, e[:width], strip.start, rows)
+    note_threshold(row, FARTHEST, high, 1.0, e[:width], strip.start, rows)
     if bounded:
-        note_extremes_of_rest(row, room.about_rest[b, part], room.selected[part], strip.start, rows)
+        rows.most[row] = max(rows.most[row], high_of_rest)
+        note_threshold(row, NEAREST_TO_REST, low_of_rest, -1.0, g[:width], strip.start, rows)
+
+
+@compile_inline_kernel
+def note_threshold(row: int, which: int, value: np.float32, sign: float, e: F32, start: int, rows: Rows) -> None:
+    """Note a threshold of a row, if it is lower (sign −1) or higher than that of former strips, and its key.
+
+    It often is that of the row before.
+    """
+    if sign * value > sign * rows.value[which, row]:
+        guess = rows.key[which, max(row - 1, 0)] - start
+        at = guess if 0 <= guess < e.size and e[guess] == value else find_key(e, value)
+        rows.value[which, row], rows.key[which, row] = value, start + at
+
+
+@compile_row_kernel
+def find_key(e: F32, value: np.float32) -> int:
+    """The first key of an E."""
+    widen_vectors()
+    first, found = 0, np.int32(0)
+    while first + BLOCK < e.size and found == 0:
+        for i in range(BLOCK):
+            found |= np.int32(e[first + i] == value)
+        first += BLOCK
+    at = max(first - BLOCK, 0)
+    while e[at] != value:
+        at += 1
+    return at
 
 
 @compile_inline_kernel
@@ -380,11 +451,12 @@ def read_row(
     bounded: bool,
 ) -> None:
     """Count the keys of a strip about the thresholds of a row; reach: factors of ``least`` in the error of E."""
-    part, least = slice(0, strip.stop - strip.start), head.least[strip.start : strip.stop]
-    count_about(row, NEAREST, FARTHEST, room.about_all[b, part], least, reach, head.least, rows)
+    part = slice(0, strip.stop - strip.start)
+    least = room.least[part]
+    count_about(row, NEAREST, FARTHEST, room.about_all[b, part], least, reach, head.least, room.one, rows)
     if bounded:
         g = room.about_rest[b, part]
-        count_about(row, NEAREST_TO_REST, NEAREST_TO_REST, g, least, reach_of_rest, head.least, rows)
+        count_about(row, NEAREST_TO_REST, NEAREST_TO_REST, g, least, reach_of_rest, head.least, room.one, rows)
         add_worst_pairs(row, g, room.left[part], steepness, rows)
 
 
@@ -394,7 +466,7 @@ def clear(head: Head, strip: Strip, room: Room) -> None:
     for i in range(strip.stop - strip.start):
         room.c[i], room.a[i], room.base[i] = 0.0, head.a[strip.start + i], head.a[strip.start + i]
         room.single[i], room.added[i] = np.float32(room.a[i]), np.float32(0.0)
-        room.left[i], room.selected[i], room.reached[i] = np.float32(HIDDEN), np.float32(0.0), np.float32(0.0)
+        room.least[i], room.left[i], room.reached[i] = head.least[strip.start + i], np.float32(HIDDEN), np.float32(0.0)
 
 
 @compile_row_kernel
@@ -413,9 +485,10 @@ def place_sink(strip: Strip, size: float, room: Room) -> None:
         room.base[i] = room.a[i] - 2.0 * size * strip.cosines[strip.row, strip.column + i]
 
 
-@compile_inline_kernel
+@compile_row_kernel
 def begin_tile(room: Room, width: int) -> None:
     """Add what the last tile has added to c, and compute in float64 what E of the next tile begins with."""
+    widen_vectors()
     c, a, base, added = room.c[:width], room.a[:width], room.base[:width], room.added[:width]
     rest, rest_of_rest = room.rest[:width], room.rest_of_rest[:width]
     for i in range(np.uint64(width)):
@@ -448,75 +521,49 @@ def advance(strip: Strip, keys: I64, room: Room, bounded: bool) -> None:
     columns, e, g = slice(strip.column, strip.column + strip.stop - strip.start), room.about_all, room.about_rest
     g0, g1 = strip.cosines[row + keys[0], columns], strip.cosines[row + keys[1], columns]
     g2, g3 = strip.cosines[row + keys[2], columns], strip.cosines[row + keys[3], columns]
-    a, added, again = room.single[part], room.added[part], room.again[part]
+    a, added, again, left = room.single[part], room.added[part], room.again[part], room.left[part]
+    for key in keys:
+        mark_key(key - strip.start, left, 0.5 * HIDDEN)
     if bounded:
         for i in range(a.size):
             again[i] = added[i]
-        rest = room.rest_of_rest[part]
-        add_four(g0, g1, g2, g3, w[0], w[1], w[2], w[3], a, rest, again, g[0, part], g[1, part], g[2, part], g[3, part])
-    rest = room.rest[part]
-    add_four(g0, g1, g2, g3, w[0], w[1], w[2], w[3], a, rest, added, e[0, part], e[1, part], e[2, part], e[3, part])
+        add_four(
+            g0, g1, g2, g3, w[0], w[1], w[2], w[3], a, room.rest_of_rest[part], again, left, True,
+            g[0, part], g[1, part], g[2, part], g[3, part], room.ends_of_rest,
+        )  # fmt: skip
+    add_four(
+        g0, g1, g2, g3, w[0], w[1], w[2], w[3], a, room.rest[part], added, left, False,
+        e[0, part], e[1, part], e[2, part], e[3, part], room.ends_of_all,
+    )  # fmt: skip
 
 
 @compile_row_kernel
 def add_four(
     g0: F32, g1: F32, g2: F32, g3: F32, w0: np.float32, w1: np.float32, w2: np.float32, w3: np.float32,
-    a: F32, rest: F32, added: F32, e0: F32, e1: F32, e2: F32, e3: F32,
+    a: F32, rest: F32, added: F32, left: F32, of_rest: bool, e0: F32, e1: F32, e2: F32, e3: F32, ends: F32,
 ) -> None:  # fmt: skip
-    """The loop of ``advance``: E = a (rest − added)."""
+    """The loop of ``advance``: E = a (rest − added), and the ends of E."""
     widen_vectors()
+    low0 = low1 = low2 = low3 = np.float32(2.0 * HIDDEN)
+    high0 = high1 = high2 = high3 = np.float32(-2.0 * HIDDEN)
     for i in range(np.uint64(a.size)):
+        not_least = np.float32(HIDDEN) - left[i]
+        not_most = not_least if of_rest else left[i]
         along = added[i] + w0 * g0[i]
-        e0[i] = a[i] * (rest[i] - along)
+        e = a[i] * (rest[i] - along)
+        low0, high0, e0[i] = smaller(low0, e + not_least), larger(high0, e - not_most), e
         along = along + w1 * g1[i]
-        e1[i] = a[i] * (rest[i] - along)
+        e = a[i] * (rest[i] - along)
+        low1, high1, e1[i] = smaller(low1, e + not_least), larger(high1, e - not_most), e
         along = along + w2 * g2[i]
-        e2[i] = a[i] * (rest[i] - along)
+        e = a[i] * (rest[i] - along)
+        low2, high2, e2[i] = smaller(low2, e + not_least), larger(high2, e - not_most), e
         along = along + w3 * g3[i]
-        e3[i] = a[i] * (rest[i] - along)
+        e = a[i] * (rest[i] - along)
+        low3, high3, e3[i] = smaller(low3, e + not_least), larger(high3, e - not_most), e
         added[i] = along
-
-
-@compile_inline_kernel
-def note_extremes(row: int, e: F32, left: F32, selected: F32, start: int, rows: Rows) -> None:
-    """The part of ``note_thresholds`` about s."""
-    low, high = find_ends(e, selected, left)
-    lowest, highest = find_keys(e, low, high)
-    if low < rows.value[NEAREST, row]:
-        rows.value[NEAREST, row], rows.key[NEAREST, row] = low, start + lowest
-    if high > rows.value[FARTHEST, row]:
-        rows.value[FARTHEST, row], rows.key[FARTHEST, row] = high, start + highest
-
-
-@compile_inline_kernel
-def note_extremes_of_rest(row: int, e: F32, selected: F32, start: int, rows: Rows) -> None:
-    """The part of ``note_thresholds`` about s without the sink: the least and the largest E left out."""
-    low, high = find_ends(e, selected, selected)
-    rows.most[row] = max(rows.most[row], high)
-    if low < rows.value[NEAREST_TO_REST, row]:
-        key = start + find_keys(e, low, low)[0]
-        rows.value[NEAREST_TO_REST, row], rows.key[NEAREST_TO_REST, row] = low, key
-
-
-@compile_row_kernel
-def find_ends(e: F32, not_least: F32, not_most: F32) -> tuple[np.float32, np.float32]:
-    """The least and the largest E but of keys for which ``not_least``, ``not_most`` is a large number and not 0."""
-    widen_vectors()
-    low, high = np.float32(2.0 * HIDDEN), np.float32(-2.0 * HIDDEN)
-    for i in range(np.uint64(e.size)):
-        low, high = smaller(low, e[i] + not_least[i]), larger(high, e[i] - not_most[i])
-    return low, high
-
-
-@compile_row_kernel
-def find_keys(e: F32, low: np.float32, high: np.float32) -> tuple[np.int32, np.int32]:
-    """The first keys of two E; the number of keys where there is none."""
-    widen_vectors()
-    lowest = highest = np.int32(e.size)
-    for i in range(np.uint64(e.size)):
-        lowest = min(lowest, np.int32(i) if e[i] == low else np.int32(e.size))
-        highest = min(highest, np.int32(i) if e[i] == high else np.int32(e.size))
-    return lowest, highest
+    ends[0, 0], ends[1, 0], ends[2, 0], ends[3, 0] = low0, low1, low2, low3
+    ends[0, 1], ends[1, 1], ends[2, 1], ends[3, 1] = high0, high1, high2, high3
 
 
 @compile_inline_kernel
@@ -543,8 +590,7 @@ def note_closest(strip: Strip, keys: I64, first: int, last: int, sink: int, room
     )  # fmt: skip
     for t in range(last - first):
         closest[first + t] = max(closest[first + t], best[t])
-        if 0 <= keys[t] - strip.start < width:
-            room.left[keys[t] - strip.start] = np.float32(HIDDEN)
+        mark_key(keys[t] - strip.start, room.left[:width], HIDDEN)
 
 
 @compile_row_kernel
@@ -569,7 +615,7 @@ def raise_cosines(
 
 @compile_inline_kernel
 def count_about(
-    row: int, which: int, other: int, e: F32, least: F32, reach: np.float32, of_all: F32, rows: Rows
+    row: int, which: int, other: int, e: F32, least: F32, reach: np.float32, of_all: F32, one: np.int32, rows: Rows
 ) -> None:
     """Count the keys of a strip about one threshold or two.
 
@@ -578,7 +624,7 @@ def count_about(
     value, error = rows.value[which, row], of_all[rows.key[which, row]] * reach
     end, its_error = rows.value[other, row], of_all[rows.key[other, row]] * reach
     sure, possible, sure_of_other, possible_of_other = count_below(
-        e, least, reach, value - error, value + error, end - its_error, end + its_error
+        e, least, reach, value - error, value + error, end - its_error, end + its_error, one
     )
     rows.sure[which, row] += sure
     rows.near[which, row] += possible - sure
@@ -589,16 +635,19 @@ def count_about(
 
 @compile_row_kernel
 def count_below(
-    e: F32, least: F32, reach: np.float32, low0: np.float32, high0: np.float32, low1: np.float32, high1: np.float32
-) -> tuple[np.int32, np.int32, np.int32, np.int32]:
+    e: F32, least: F32, reach: np.float32, low0: np.float32, high0: np.float32, low1: np.float32, high1: np.float32,
+    one: np.int32,
+) -> tuple[np.int32, np.int32, np.int32, np.int32]:  # fmt: skip
     """Count the keys whose E is surely below a ``low``, and those whose E is perhaps not above the ``high``, twice."""
     widen_vectors()
-    sure0 = possible0 = sure1 = possible1 = np.int32(0)
+    sure0 = possible0 = sure1 = possible1 = none = np.int32(0)
     for i in range(np.uint64(e.size)):
         error = least[i] * reach
         most, less = e[i] + error, e[i] - error
-        sure0, possible0 = np.int32(sure0 + np.int32(most < low0)), np.int32(possible0 + np.int32(less <= high0))
-        sure1, possible1 = np.int32(sure1 + np.int32(most < low1)), np.int32(possible1 + np.int32(less <= high1))
+        sure0 = np.int32(sure0 + (one if most < low0 else none))
+        possible0 = np.int32(possible0 + (one if less <= high0 else none))
+        sure1 = np.int32(sure1 + (one if most < low1 else none))
+        possible1 = np.int32(possible1 + (one if less <= high1 else none))
     return sure0, possible0, sure1, possible1
 
 

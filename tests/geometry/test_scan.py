@@ -28,10 +28,10 @@ def test_differences_keep_the_last_digits_of_neighbours() -> None:
     assert compare_distances(states[0], np.ones(2), states, 1, 1) == 0
 
 
-def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float]]:
-    """N, E about s and about s without the sink, and the sizes of both centres, for every N, as ``sweep`` has them."""
+def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float, float]]:
+    """N, E about s and about s without the sink, the sizes of both and of the tile, for every N, as in ``sweep``."""
     n = len(head.a)
-    strip, room, first, begun, sizes = Strip(keys.cosines, 0, 0, 0, n), scan.make_room(n), 0, 0, [0.0, 0.0]
+    strip, room, first, begun, sizes = Strip(keys.cosines, 0, 0, 0, n), scan.make_room(n), 0, 0, [0.0, 0.0, 0.0]
     scan.clear(head, strip, room)
     while first < n - 1:
         if first == head.sink:
@@ -39,7 +39,7 @@ def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, 
             scan.place_sink(strip, head.a[0], room)
         if first in (0, head.sink) or first + scan.STEP - begun > scan.TILE:
             scan.begin_tile(room, n)
-            begun = first
+            begun, sizes[2] = first, 0.0
         last = scan.choose_step(head, first, room.keys, room.weights)
         scan.advance(strip, room.keys, room, True)
         for b in range(last - first):
@@ -52,15 +52,16 @@ def error_shares(weights: np.ndarray, values: np.ndarray, *, sink: bool, **wrong
     """|E − E in rational arithmetic| over its bound, for every key of every row; 9 where E of y = 0 is not 0."""
     keys = scan.prepare_keys(values)
     head = scan.arrange(weights, keys, sink=sink)
-    assert (head.slope, head.bend, head.trifle) == (scan.SLOPE, scan.BEND, scan.TRIFLE)
+    assert head[-4:] == (scan.SLOPE, scan.SLOPE_OF_TILE, scan.BEND, scan.TRIFLE)
     head = head._replace(**wrong)
     y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, keys.states, strict=True)]
     shares = []
-    for size, *energies, of_all, of_rest in iterate_energies(head, keys):
+    for size, *energies, of_all, of_rest, of_tile in iterate_energies(head, keys):
         for energy, reach, without in zip(energies, (of_all, of_rest), (False, sink), strict=True):
             chosen = [y[key] for key in head.order[:size] if key > 0 or not without]
             centre = [sum(column) for column in zip(*chosen, strict=True)] or [Fraction(0)] * len(y[0])
-            bound = head.least.astype(float) * (head.slope * reach + head.bend * head.a.max() + head.trifle)
+            slopes = head.slope * reach + head.slope_of_tile * of_tile
+            bound = head.least.astype(float) * (slopes + head.bend * head.a.max() + head.trifle)
             for value, given, most in zip(oracle.energies(centre, y), energy, bound, strict=True):
                 error = abs(float(value * Fraction(head.factor) ** 2 - Fraction(float(given))))
                 shares.append(error / most if most > 0 else 9.0 * (error > 0))
@@ -79,7 +80,7 @@ def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"slope": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
+    [{"slope": 0.0, "slope_of_tile": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
     ids=lambda part: "without " + " and ".join(part),
 )
 def test_an_error_bound_without_one_of_its_parts_would_not_hold(wrong: dict[str, float]) -> None:
