@@ -19,8 +19,7 @@ from transformers import AutoConfig
 
 from benchmarks.checkpoints import VOCABULARY, write_checkpoint
 from dagster_project.analysis.claims.facts import FACTS
-from dagster_project.analysis.claims.judging import CLAIMS, compute_claims
-from dagster_project.analysis.claims.twins import read_twin
+from dagster_project.analysis.claims.judging import CLAIMS, compute_claims, read_twin
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.study.home import Home

@@ -26,7 +26,7 @@ STEPS = {
     "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
     "geometry/selection/host.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
     "dagster_project/analysis/metrics.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
-    "dagster_project/analysis/claims/regimes.py": ("CLAIMS = (\n", CLAIM),
+    "dagster_project/analysis/claims/patterns.py": ("CLAIMS = (\n", CLAIM),
 }
 """What a metric and a claim need: in each file, a text and what it becomes."""
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sql
-from dagster_project.analysis.claims.judging import compute_claims
-from dagster_project.analysis.claims.twins import read_twin
+from dagster_project.analysis.claims.judging import compute_claims, read_twin
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import (
     MISSING,

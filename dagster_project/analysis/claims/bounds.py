@@ -1,4 +1,4 @@
-"""The bounds of Theorems 1 and 2: their premise, how often they hold, and how far off they are (Figure 5).
+"""The bounds of Theorems 1 and 2: their premise (Table 2), how often they hold, and how far off they are (Figure 5).
 
 κ is unknown, so a claim about bounds holds if it does at one of the computed κ: its measures are named ``NAME[κ]``.
 """
@@ -18,6 +18,12 @@ LEAST = {"covered": 100, "enveloped": 10, "lower": 10}
 
 MEASURES = {
     "premise_share": Measure("mean over heads of the share of ln N with Δ > 0", "share with Δ > 0", SHARE),
+    "margin_positive_in_tail": Measure(
+        "mean over heads of the share of the N of regime II with Δ > 0", "share with Δ > 0", SHARE
+    ),
+    "margin_positive_in_valleys": Measure(
+        "mean over heads of the share of the N of regime IV with Δ > 0", "share with Δ > 0", SHARE
+    ),
     **{
         f"{metric}_covered": Measure(
             f"share of the pairs of head and N at which mean {name} lies within its bounds, where Δ > 0 in most "
@@ -58,6 +64,15 @@ def measure(evidence: Evidence) -> Samples:
         FROM head_levels
         WHERE query = $query
         GROUP BY sequence
+        UNION ALL
+        SELECT
+            sequence,
+            CASE regime WHEN 'II' THEN 'margin_positive_in_tail' ELSE 'margin_positive_in_valleys' END,
+            avg(positive_share),
+            count(positive_share)
+        FROM regimes_by_sequence
+        WHERE query = $query AND regime IN ('II', 'IV')
+        GROUP BY sequence, regime
         """
     )
     columns = evidence.ask_columns(
@@ -106,6 +121,13 @@ def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None
     if share == "lower":
         return f"mean lower bounds leave out a tenth of what is possible at {rows} N, {LEAST[share]} are needed"
     return "the mean bounds leave out less than half of what is possible"
+
+
+def _explain_no_regime(evidence: Evidence) -> str | None:
+    columns = evidence.ask_columns(
+        "SELECT count(*) AS rows FROM regimes_by_sequence WHERE query = $query AND regime = 'II'"
+    )
+    return None if columns["rows"][0] else "no head has a regime II"
 
 
 _within = partial(Claim, alternatives=True, rows_of="pairs of head and N", least_rows=LEAST["covered"])
@@ -176,5 +198,18 @@ CLAIMS = (
         null="a lower bound of nearly 0: only where it leaves out a tenth of what is possible",
         premise="mean lower bounds that leave out a tenth of what is possible",
         explain_gap=partial(_explain_no_bounds, share="lower"),
+    ),
+    Claim(
+        "margin_positive_early",
+        "Table 2",
+        "In regime II, with the top of the tail selected, Δ > 0",
+        (Part("margin_positive_in_tail", ">=", 0.5),),
+        "Δ is above 0 in most of regime II",
+        "Δ is not above 0 in most of regime II",
+        "regimes",
+        null="margins of either sign: a share of 1/2",
+        rows_of="heads with the regime",
+        premise="heads with a regime II",
+        explain_gap=_explain_no_regime,
     ),
 )

@@ -1,6 +1,7 @@
 """Measures and claims of a study as rows of their tables: estimates, tests of all claims together, and sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,6 @@ from dagster_project.analysis.claims import (
     patterns,
     plane,
     queries,
-    regimes,
     separation,
     sink,
 )
@@ -27,6 +27,7 @@ from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.queries import EVERY
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from dagster_project.analysis.claims.sentences import Requirement, name_part, write_sentence
+from dagster_project.study.home import Home
 from geometry.arrays import F64
 from geometry.statistics.arrangements import End, settle
 from geometry.statistics.intervals import SHARE, Estimate, make_estimate
@@ -42,9 +43,10 @@ from geometry.statistics.verdicts import (
     join_parts,
 )
 from reports.findings.claims import BEYOND
+from storage.warehouse.connection import connect, locate_database
 from storage.warehouse.rows import build_listed
 
-SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, queries, effects)
+SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, queries, effects)
 """The modules of measures and claims."""
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
@@ -87,6 +89,33 @@ class Judgement:
     def test_again(self, end: End = "value") -> "Judgement":
         """The same with the random arrangements drawn since, or with an end of the interval of their p values."""
         return replace(self, parts=tuple((part, one, compare_part(part, one, end)) for part, one, _ in self.parts))
+
+
+def read_twin(home: Home, name: str | None) -> Twin | None:
+    """The measures of a landed twin; None if the study has none, or it has not landed with measures."""
+    if name is None or not locate_database(home.warehouse, name).exists():
+        return None
+    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
+        verdicts = _ask(connection, "SELECT claim, verdict FROM claims WHERE study = $study", name)
+        measures = _ask(
+            connection, "SELECT measure, value, value_low, value_high FROM measures WHERE study = $study", name
+        )
+        values = _ask(
+            connection,
+            "SELECT measure, list(sequence ORDER BY sequence), list(value ORDER BY sequence) FROM measure_values "
+            "WHERE study = $study GROUP BY measure",
+            name,
+        )
+    arrays = {}
+    for measure, sequences, numbers in values:
+        arrays[measure] = np.full(sequences[-1] + 1, np.nan)
+        arrays[measure][sequences] = numbers
+    known = {measure: (value, low, high) for measure, value, low, high in measures if measure in arrays}
+    return Twin(name, arrays, dict(verdicts), known) if verdicts else None
+
+
+def _ask(connection: duckdb.DuckDBPyConnection, statement: str, study: str) -> list[tuple[Any, ...]]:
+    return connection.execute(statement, {"study": study}).fetchall()
 
 
 def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Iterator[tuple[str, pa.RecordBatch]]:
