@@ -26,14 +26,7 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
     A folder that was published before is replaced as a whole: the new one is built next to it, and then exchanged. If
     the process is killed meanwhile, the next call undoes that first.
 
-    Parameters
-    ----------
-    home
-        The data root.
-    folder
-        The folder.
-    overwrite
-        Whether files of an earlier publication are replaced if they were changed since.
+    Files of an earlier publication that were changed since are replaced only with ``overwrite``.
 
     Raises
     ------
@@ -61,26 +54,12 @@ def publish_dataset(
 ) -> list[Path]:
     """Write the tables of landed studies into a folder, as ``write_dataset`` describes; return the files.
 
-    A folder is replaced as by ``publish``.
-
-    Parameters
-    ----------
-    home
-        The data root.
-    folder
-        The folder.
-    studies
-        The studies; all that have landed if there are none.
-    licence
-        Identifier of a licence, for the head of ``README.md``.
-    overwrite
-        Whether files of an earlier publication are replaced if they were changed since.
+    ``studies`` names some, else all that have landed; the folder is replaced as by ``publish``.
 
     Raises
     ------
     UserError
-        If a study has not landed, the folder contains other files or changed ones, or it cannot be written. The folder
-        is as it was.
+        If a study has not landed, or as ``publish``.
     """
     _prepare(folder, overwrite=overwrite)
     with closing(connect(home.warehouse, studies=studies or None, unlocked=True, described=False)) as connection:

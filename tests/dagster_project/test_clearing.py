@@ -14,14 +14,14 @@ import pytest
 
 from dagster_project.records import opening
 from dagster_project.study.home import Home
-from dagster_project.upkeep import clearing, doctor
+from dagster_project.upkeep import doctor
 from dagster_project.upkeep.clearing import clean, clear_study, find_leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files import staging
 from storage.files.locks import hold_lock
 from storage.files.parts import INPUTS
-from storage.files.places import LocalPlace, Place, RemotePlace
+from storage.files.places import LocalPlace, RemotePlace
 from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
 from tests.dagster_project import making
@@ -169,30 +169,6 @@ def test_clear_asks_first_names_what_would_go_and_refuses_what_is_no_study(copie
     assert files(copied) == before
 
 
-def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagster_project.upkeep import clearing
-
-    class Killed(BaseException):
-        pass
-
-    removed: list[Place] = []
-    remove = clearing._remove_place
-
-    def dies(place: Place) -> clearing.Removal:
-        if len(removed) == 3:
-            raise Killed
-        removed.append(place)
-        return remove(place)
-
-    monkeypatch.setattr(clearing, "_remove_place", dies)
-    with pytest.raises(Killed):
-        list(clearing.clear_study(Home(copied), "mine"))
-    monkeypatch.undo()
-    assert clearing.list_stored(Home(copied), "mine")
-    list(clearing.clear_study(Home(copied), "mine"))
-    assert clearing.list_stored(Home(copied), "mine") == []
-
-
 def flip(path: Path) -> None:
     """Change a byte in the middle of a file."""
     content = bytearray(path.read_bytes())
@@ -272,21 +248,6 @@ def test_damage_is_named_with_its_remedy_and_nothing_is_made_of_it(
     assert "attention-geometry run mine" in found
     assert re.search(r"--fresh|delete its folder|run: attention-geometry run mine$", refused)
     assert (database.stat().st_ino, database.stat().st_mtime_ns) == published
-
-
-def test_the_remedy_for_damage_helps(copied: Path) -> None:
-    home = Home(copied)
-    flip(damaged := measured_part_that_only_the_landing_reads(copied))
-    verified = attention_geometry("doctor", "--verify", home=copied)
-    assert verified.code == 1
-    assert len(re.findall("attention_rows.*attention-geometry run mine", verified.text)) == 1, verified.text
-    assert f"{damaged} cannot be read (it is not the file that was written here); delete its folder" in read_refusal(
-        landed, home
-    )
-    shutil.rmtree(damaged.parent)
-    measured(home)
-    landed(home)
-    assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
 @pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/inputs.json"])
@@ -419,12 +380,6 @@ def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
         assert find_leftovers(home) == [folder / "worker-dead"]
         assert [(removed.path, removed.bytes) for removed in clean(home)] == [(LocalPlace(folder / "worker-dead"), 100)]
     assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
-
-
-def test_a_local_cluster_keeps_its_scratch_where_it_is_cleaned() -> None:
-    from distributed.diskutils import DIR_LOCK_EXT
-
-    assert clearing.CLUSTER_LOCK == DIR_LOCK_EXT
 
 
 @pytest.mark.slow  # looks for such a place, and lands

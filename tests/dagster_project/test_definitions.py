@@ -93,11 +93,6 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
 
 
-def test_a_run_is_one_process(loaded: dg.Definitions) -> None:
-    assert loaded.resolve_job_def("study").executor_def is dg.in_process_executor
-    assert loaded.resolve_implicit_global_asset_job_def().executor_def is dg.in_process_executor
-
-
 @pytest.mark.slow
 def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
     command = [Path(sys.executable).with_name("dg"), "check", "defs"]
@@ -167,12 +162,6 @@ def instance(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setenv(HOME_VARIABLE, str(mine))
     with dg.DagsterInstance.local_temp(str(tmp_path)) as found:
         yield found
-
-
-def test_the_schedule_is_off_and_daily(loaded: dg.Definitions) -> None:
-    schedule = loaded.resolve_schedule_def("all_studies_daily")
-    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
-    assert schedule.cron_schedule == "0 3 * * *"
 
 
 def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions, instance: dg.DagsterInstance) -> None:

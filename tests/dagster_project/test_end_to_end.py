@@ -13,7 +13,6 @@ from transformers import AutoModelForCausalLM
 
 from dagster_project.study.home import Home
 from extract.hub import silence_libraries
-from geometry import Scale, selection_profile
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -238,43 +237,6 @@ def test_parts_of_the_output_are_those_of_eager_attention(several: tuple[Path, P
             np.linalg.norm(rest, axis=-1).sum(-1),
         ]
         np.testing.assert_allclose(landed, np.stack(wanted, axis=-1).reshape(-1, 4), rtol=1e-3)
-
-
-def upper_bounds(home: Path, sequence: int, layer: int) -> np.ndarray:
-    """Both upper bounds of one layer as landed: (2, head, n), NULL is NaN."""
-    query = (
-        "SELECT precision_upper, recall_upper FROM upper_bounds "
-        f"WHERE sequence = {sequence} AND layer = {layer} AND kappa = 0.5 AND scale = 'unit' ORDER BY head, n"
-    )
-    rows = [[float(bound or "nan") for bound in row.values()] for row in ask(home, query)]
-    return np.array(rows, np.float32).T.reshape(2, HEADS, -1)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("scale", ["unit", "raw"])
-def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, int], scale: Scale) -> None:
-    """And not those of another scale."""
-    home, _, first = case
-    tensors = SequenceStore.open(LocalPlace(home / "tensors" / "mine.zarr"), TENSORS)
-    sequence, layer = 1, 1
-    weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
-    grouped = weights[:, first:].reshape(KV_HEADS, HEADS // KV_HEADS, -1)
-    profile = selection_profile(grouped, values[:, None, first:], kappas=[0.5], scale=scale, sink=first == 0)
-    computed = np.array([profile.precision_upper, profile.recall_upper], np.float32).reshape(2, HEADS, -1)
-    landed = upper_bounds(home, sequence, layer)
-    assert np.isfinite(landed).mean() > 0.9
-    assert np.array_equal(landed, computed, equal_nan=True) == (scale == "unit")
-
-
-@pytest.mark.slow
-def test_a_window_leaves_only_its_keys_and_no_sink(windowed: Path) -> None:
-    rows = ask(windowed, "SELECT min(n_keys) a, max(n_keys) b, max(n) c, any_value(query) d FROM selection")
-    assert rows == [{"a": str(WINDOW), "b": str(WINDOW), "c": str(WINDOW - 1), "d": str(CONTEXT - 1)}]
-    sink = ask(windowed, "SELECT count(cos_sink) a, count(norm_s_without_sink) b, count(cos_last) c FROM selection")
-    assert sink == [{"a": "0", "b": "0", "c": str(SEQUENCES * LAYERS * HEADS * (WINDOW - 1))}]
-    seen = ask(windowed, "SELECT min(position) a, max(position) b FROM attention_by_position")
-    assert seen == [{"a": str(CONTEXT - WINDOW), "b": str(CONTEXT - 1)}]
-    assert ask(windowed, "SELECT min(position) a FROM value_norm_by_position") == [{"a": "0"}]
 
 
 def test_sequences_begin_with_bos_and_the_rates_follow_from_the_counts(mine: Path) -> None:

@@ -20,7 +20,7 @@ from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
 from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, list_readable_studies
+from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import find_stale_assets
 from extract import standing
 from storage.errors import UserError
@@ -426,16 +426,3 @@ def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, m
 
 
 # --- study by study ---
-
-
-def test_an_error_in_one_study_hides_no_other(copied: Path) -> None:
-    with (copied / "studies.yaml").open("a", encoding="utf-8") as file:
-        file.write("  bad: {model: embedded}\n  A b: {}\n")
-    studies, errors = list_readable_studies(Home(copied))
-    assert {"mine", "embedded"} <= studies.keys()
-    assert errors.keys() == {"bad", "A b"}
-    assert find_study(Home(copied), "mine") == studies["mine"]
-    (copied / "studies.yaml").write_text("studies: [", encoding="utf-8")
-    studies, errors = list_readable_studies(Home(copied))
-    assert "embedded" in studies
-    assert errors.keys() == {str(copied / "studies.yaml")}

@@ -229,15 +229,11 @@ Change = Callable[[dict[str, Any]], None]
     [
         ("config.json", lambda content: content.pop("n_intervals")),
         ("config.json", lambda content: content["pipeline_config"].pop("seq_len")),
-        ("config.json", lambda content: content["heads"].pop()),
         ("config.json", lambda content: content.update(n_intervals=2)),
-        ("scatter_data.json", lambda content: content[0].update(rho_0=None)),
         ("scatter_data.json", lambda content: content[1].update(rho_0=math.nan)),
         ("scatter_data.json", lambda content: content[1].pop("rho_0_low")),
         ("server_config.json", lambda content: content.update(context=1)),
         ("heads/L1H2.json", lambda content: content["histogram"]["bin_values"].pop()),
-        ("heads/L1H2.json", lambda content: content["sequences"][0].update(interval=0)),
-        ("heads/L1H2.json", lambda content: content["sequences"][0]["tokens"].pop()),
         ("heads/L1H2.json", lambda content: content["sequences"][0]["attention_values"].pop()),
         ("heads/L1H2.json", lambda content: content["sequences"][0].update(max_activation=1.0)),
         (

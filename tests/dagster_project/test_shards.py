@@ -118,16 +118,6 @@ def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.parametrize("given", ["tensors", "~/tensors"])
-def test_the_place_of_tensors_does_not_depend_on_the_current_folder(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(TENSORS_VARIABLE, given)
-    assert Home.from_environment().tensors("mine") == LocalPlace(tmp_path / "tensors" / "mine.zarr")
-
-
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs)
@@ -179,16 +169,6 @@ def test_tensors_that_have_not_landed_are_not_dropped(inputs: Path, tmp_path: Pa
     refused = attention_geometry("drop", "mine", home=tmp_path)
     assert refused.code == 1
     assert len(arrays(Home(tmp_path))["attention"]) == SEQUENCES
-
-
-@pytest.mark.long
-def test_a_study_may_drop_its_tensors_itself(inputs: Path, tmp_path: Path) -> None:
-    record(tmp_path, inputs, keep_tensors=False)
-    done = attention_geometry("run", "mine", home=tmp_path)
-    assert done.code == 0, done.errors
-    store = SequenceStore.open(Home(tmp_path).tensors("mine"), TENSORS)
-    assert store.dropped == ("attention", "values")
-    assert Home(tmp_path).report("mine").exists()
 
 
 @pytest.mark.long

@@ -27,7 +27,6 @@ import pytest
 import storage
 from dagster_project.command import output
 from dagster_project.command.output import TABLE_ROWS, answer, check_format
-from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import ENTRY, Reader, locate_database, write_entry
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
@@ -226,34 +225,6 @@ def root(landed_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.slow
-def test_the_prompt_says_what_has_landed_since(
-    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
-    folder = root / "warehouse"
-
-    def said(text: str) -> tuple[str, str]:
-        sys.stdout.buffer.truncate(0)
-        sys.stdout.buffer.seek(0)
-        answer(reader, text, "csv")
-        return sys.stdout.buffer.getvalue().decode(), capfdbinary.readouterr().err.decode()
-
-    with closing(Reader(folder)) as reader:
-        count = "SELECT count(DISTINCT database_name) AS c FROM duckdb_tables() WHERE database_name LIKE 'study %';"
-        assert said(count) == ('"c"\n1\n', "")
-        shutil.copy(locate_database(folder, "small"), folder / "aside").rename(locate_database(folder, "other"))
-        assert said(count) == ('"c"\n2\n', "landed: other\n")
-        locate_database(folder, "small").unlink()
-        output, errors = said("SELEC 1;")
-        assert output == ""
-        first, second, *_, caret = errors.splitlines()
-        assert first == "removed: small"
-        assert second.startswith("Parser Error")
-        assert set(caret.strip()) == {"^"}
-        assert said(count) == ('"c"\n1\n', "")
-
-
 def test_ctrl_c_stops_a_statement_and_not_the_prompt(
     root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,22 +283,6 @@ def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
     script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
     assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
     assert str(root) not in script
-
-
-def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:
-    path = locate_database(root / "warehouse", "small")
-    content = bytearray(path.read_bytes())
-    for start in range(3 * 4096, len(content) - 1000, 2**18):
-        content[start + 1000] ^= 1
-    with closing(Reader(root / "warehouse")) as reader:
-        with path.open("r+b") as file:  # the same inode: what was opened is damaged
-            file.write(content)
-        with pytest.raises(
-            UserError, match=r"/small\.duckdb is damaged \(.*\); rebuild it: attention-geometry run small"
-        ):
-            ask(reader.connection, "learned_sinks", study="small", query=11)
-        with pytest.raises(duckdb.Error, match="unknown"):
-            ask(reader.connection, "learned_sinks", study="small", query=11, unknown=1)
 
 
 def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

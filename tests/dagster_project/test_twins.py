@@ -73,14 +73,6 @@ def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_one_temperat
     assert (few.analysis.temperatures, twin.analysis.temperatures) == ((0.25, 0.5, 1, 2, 4), (1,))
 
 
-def test_a_study_without_twin_has_none(tmp_path: Path) -> None:
-    home = home_with(tmp_path, mine=GIVEN)
-    assert find_twin_name("mine", find_study(home, "mine")) is None
-    with pytest.raises(UserError):
-        find_study(home, "mine-random")
-    check_twin(home, "mine", find_study(home, "mine"))
-
-
 def hold(home: Home) -> None:
     """Read all studies, and hold ``mine`` against its twin."""
     list_studies(home)
@@ -113,16 +105,6 @@ RANDOM_MODEL = {"id": "embedded", "weights": "random"}
 def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str, dict[str, object]], told: str) -> None:
     with pytest.raises(UserError, match=told):
         hold(home_with(tmp_path, **studies))
-
-
-def test_a_run_makes_the_twin_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"}, other={**GIVEN, "model": RANDOM_MODEL})
-    made = note_runs(monkeypatch)
-    runs.run_study(home, "mine", force="report")
-    assert [(name, force) for name, _assets, force in made] == [("mine-random", None), ("mine", "report")]
-    made.clear()
-    runs.run_study(home, "other")
-    assert [(name, force) for name, _assets, force in made] == [("other", None)]
 
 
 def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(

@@ -90,14 +90,6 @@ def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, sa
     assert "hidden" not in str(error.value)
 
 
-def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
-    store = _resume(LocalPlace(tmp_path / "s.zarr"))
-    store.path.remove()
-    store.path.remove()
-    assert list(tmp_path.iterdir()) == []
-    assert store.path.measure_size() == 0
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("where", ["folder", "object store"])
 def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:

@@ -75,13 +75,6 @@ def test_an_error_of_any_kind_shows_its_place(text: str, place: str) -> None:
     assert line[caret.index("^") :].startswith(place)
 
 
-def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
-    with duckdb.connect() as connection, pytest.raises(UserError) as refused:
-        query(connection, "SELECT 1,\n  FROM range(3) LIMITS 2")
-    *_, line, caret = str(refused.value).splitlines()
-    assert line[caret.index("^") :].startswith("2")
-
-
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
@@ -95,19 +88,3 @@ def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
 )
 def test_statements_that_may_read_comments_are_noticed(text: str, reads: bool) -> None:
     assert reads_comments(text) is reads
-
-
-def test_statements_that_describe_show_no_comments() -> None:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t (a INT)")
-        connection.execute("COMMENT ON COLUMN t.a IS 'a remark'")
-        texts = (
-            "DESCRIBE t",
-            "SHOW ALL TABLES",
-            "SUMMARIZE t",
-            "PRAGMA table_info('t')",
-            "PRAGMA show_tables_expanded",
-        )
-        shown = [connection.execute(text).fetchall() for text in texts]
-        assert "a remark" in str(connection.execute("FROM duckdb_columns()").fetchall())
-    assert "a remark" not in str(shown)

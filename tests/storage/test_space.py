@@ -36,14 +36,6 @@ def test_a_store_takes_no_more_than_said_and_nearly_as_much(tmp_path: Path, *, c
     assert 0.9 * bound <= _used(store.path) <= bound  # since random bits do not compress
 
 
-def test_types_and_sizes_count() -> None:
-    values = next(spec for spec in TENSORS if spec.name == "values")
-    whole, half = (estimate_sequence_bytes([replace(values, dtype=dtype)], SIZES) for dtype in ("float32", "float16"))
-    assert whole - half == 4 * 8 * 512 * 32 * 2
-    assert estimate_sequence_bytes([values], SIZES | {"key": 1024}) - whole == 4 * 8 * 512 * 32 * 4
-    assert estimate_sequence_bytes([values], SIZES | {"sequence": 99}) == whole
-
-
 def test_free_bytes_of_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
     free = LocalPlace(tmp_path / "not" / "there").measure_free_space()
     assert free == pytest.approx(LocalPlace(tmp_path).measure_free_space(), rel=0.2)

@@ -20,7 +20,6 @@ import sql
 from storage.errors import UserError
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
-from storage.warehouse.query import query
 from tests.made_up import SMALL
 from tests.sql.checking import STUDY
 from tests.storage import studies
@@ -49,20 +48,6 @@ def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: Tables) 
     assert land(tmp_path, "small", tables).rows == first.rows
     assert contents(tmp_path) == before
     assert [path.suffix for path in sorted(tmp_path.glob("small*"))] == [".duckdb", ".lock"]
-
-
-def test_metrics_follow_from_the_counts(landed: Path) -> None:
-    with connect(landed) as connection:
-        found = connection.execute(
-            "SELECT n, k_in, k_out, precision, recall, f_r_min, f_r_max, query, layer, cos_sink, n_keys FROM selection"
-        ).fetchall()
-    for n, k_in, k_out, precision, recall, f_r_min, f_r_max, position, layer, cos_sink, n_keys in found:
-        assert precision == pytest.approx(n / (n + k_out))
-        assert recall == pytest.approx(k_in / n)
-        assert f_r_min == pytest.approx(2 * recall / (1 + recall))
-        assert f_r_max == pytest.approx(2 * precision / (1 + precision))
-        assert (cos_sink is None) == (position == 23 and layer == 2)  # a window hides the sink there: NULL, not 0
-        assert n_keys == STUDY.n_keys[STUDY.positions.index(position), layer]
 
 
 def test_a_failed_landing_leaves_the_previous_state(folder: Path, tables: Tables) -> None:
@@ -182,12 +167,6 @@ def test_of_studies_that_are_named_no_other_is_opened(folder: Path, caplog: pyte
     assert caplog.messages == []
 
 
-def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
-    with connect(tmp_path) as connection:
-        assert query(connection, "SELECT * FROM selection").read_all().num_rows == 0
-        assert query(connection, "FROM studies").schema.names[0] == "study"
-
-
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
@@ -218,18 +197,6 @@ def test_a_study_of_another_version_is_left_out_until_it_lands_again(
     )
     land(tmp_path, "older", tables)
     assert {study for study, *_ in contents(tmp_path)} == {"older", "small"}
-
-
-@pytest.mark.comments
-def test_the_whole_meaning_is_in_the_comment(landed: Path) -> None:
-    """Headers go on over several lines."""
-    with connect(landed) as connection:
-        found = dict(connection.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal").fetchall())
-    assert found["selection_counts"].endswith(
-        "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
-    )
-    assert found["value_scales"].endswith("not one number for the whole study")
-    assert all("  " not in comment for comment in found.values())
 
 
 @pytest.mark.parametrize("kind", get_args(sql.StatementKind))

@@ -613,14 +613,6 @@ def test_a_log_of_writes_beside_a_database_is_not_applied(
     assert "there is a write-ahead log next to it, strange.duckdb.wal, which no landing creates" in line
 
 
-@pytest.mark.slow
-def test_a_database_that_is_a_link_is_read(landed_root: Path, folder: Path, tmp_path: Path) -> None:
-    there = publish(landed_root, tmp_path / "disk", "linked")
-    locate_database(folder, "linked").symlink_to(there)
-    assert named(folder) == ["linked", "small"]
-    assert verify(locate_database(folder, "linked")) is None
-
-
 @pytest.mark.parametrize("device", [False, True])
 def test_a_database_that_is_no_file_is_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture, *, device: bool
