@@ -1,7 +1,7 @@
 """Making assets of a study: one by itself, or its small tables as one graph of Dask in threads."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,41 +16,32 @@ AT_ONCE = 4
 They share the threads that compute."""
 
 
-def make_each(work: Work, assets: Sequence[Asset], force: Collection[str] = ()) -> Iterator[tuple[Asset, AssetResult]]:
-    """Make assets of a study, each after its parents, and yield each with its result.
+def make_each(work: Work, assets: Sequence[Asset], force: Collection[str] = ()) -> list[AssetResult]:
+    """Make assets of a study, each after its parents, and return their results.
 
-    Several assets are tables that are computed from the stores, which are opened once.
+    Small tables are made at once from stores that are opened once; those that need the model, one after the other.
 
     Parameters
     ----------
     work
         The study.
     assets
-        One asset, or several of small tables.
+        One asset, or several of tables.
     force
         Names of those that are rebuilt even if they are current.
 
     Raises
     ------
     UserError
-        As for ``Asset.make``. Assets that were made before are yielded first.
+        As for ``Asset.make``; what was made before stays.
     """
     if any(asset.tables or asset.name == "selection_metrics" for asset in assets):
         from attention_geometry.compilation import tell_of_compilation
 
         tell_of_compilation()
-    if len(assets) == 1:
-        yield assets[0], _make(replace(work, force=assets[0].name in force), assets[0])
-        return
-    made: list[tuple[Asset, AssetResult]] = []
-    failure = None
-    try:
-        _make_tables(work, assets, force, made)
-    except Exception as error:  # noqa: BLE001 (raised below)
-        failure = error
-    yield from made
-    if failure is not None:
-        raise failure
+    if len(assets) == 1 or assets[0].pool is not None:
+        return [_make(replace(work, force=asset.name in force), asset) for asset in assets]
+    return _make_tables(work, assets, force)
 
 
 def _make(work: Work, asset: Asset) -> AssetResult:
@@ -61,10 +52,8 @@ def _make(work: Work, asset: Asset) -> AssetResult:
     return result
 
 
-def _make_tables(
-    work: Work, assets: Sequence[Asset], force: Collection[str], made: list[tuple[Asset, AssetResult]]
-) -> None:
-    """Make assets of small tables under one lock, and append each to ``made``; on a cluster one after the other."""
+def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> list[AssetResult]:
+    """Make assets of small tables under one lock; on a cluster one after the other."""
     import dask
     from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -72,10 +61,6 @@ def _make_tables(
     with work.lock(), logging_redirect_tqdm(), dask.config.set(num_workers=max(1, count_threads() // threads)):
         locked = replace(work, is_locked=True)
         forced = replace(locked, force=True)
-
-        def make(asset: Asset) -> None:
-            made.append((asset, _make(forced if asset.name in force else locked, asset)))
-
-        jobs = {asset.name: partial(make, asset) for asset in assets}
+        jobs = {asset.name: partial(_make, forced if asset.name in force else locked, asset) for asset in assets}
         after = {asset.name: asset.parents for asset in assets}
-        compute_jobs(jobs, after, threads=threads, what="tables", unit="asset")
+        return [*compute_jobs(jobs, after, threads=threads, what="tables", unit="asset").values()]

@@ -213,7 +213,6 @@ def _execute(
     tags: Mapping[str, str] | None,
 ) -> None:
     """Record a run of some assets of a partition and execute it in this process."""
-    import dagster as dg
     from dagster._core.errors import (  # Dagster exports no names for them
         DagsterAssetCheckFailedError,
         DagsterExecutionInterruptedError,
@@ -221,6 +220,7 @@ def _execute(
     from dagster._core.utils import make_new_run_id
 
     from dagster_project.definitions import defs
+    from dagster_project.defs.assets import select_steps
     from dagster_project.records.opening import open_records
     from dagster_project.records.registration import hold_run_lock
 
@@ -231,7 +231,7 @@ def _execute(
                 instance=instance,
                 run_id=run_id,
                 partition_key=name,
-                asset_selection=[dg.AssetKey(asset) for asset in assets],
+                asset_selection=select_steps(assets),
                 run_config={**QUIET, **config()},
                 tags={**living, **(tags or {})},
             )

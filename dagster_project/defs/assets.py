@@ -1,9 +1,10 @@
-"""Dagster's assets: one for each record of ``dagster_project.assets.catalogue``, made by one factory.
+"""Dagster's assets, made by one factory from the records of ``dagster_project.assets.catalogue``.
 
 https://docs.dagster.io/guides/build/assets
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from pydantic import Field
 
 import sql
 from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Markdown
-from dagster_project.assets.catalogue import ASSETS, find_asset, prepare_work
+from dagster_project.assets.catalogue import ASSETS, prepare_work
 from dagster_project.assets.making import make_each
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
 from storage.files.places import LocalPlace, RemotePlace
 
-STEP = "summaries"
-"""Name of the step that makes all assets of small tables which need no model, one after the other."""
+STEPS = {record.name: ("effects" if record.pool else "tables") if record.tables else record.name for record in ASSETS}
+"""Dagster's asset of each record: small tables are one, and those that need the model another."""
 
 
 class MakeConfig(dg.Config):
@@ -31,7 +32,10 @@ class MakeConfig(dg.Config):
         description="extract again if the stored tensors have other settings or inputs, are damaged or were dropped; "
         "published results stay until they are replaced. If false, such a run is refused",
     )
-    force: list[str] = Field(default=[], description="names of assets to rebuild even if they are current")
+    tables: list[str] = Field(
+        default=[], description="of an asset of several tables, those to make; all if none is named"
+    )
+    force: list[str] = Field(default=[], description="names of tables or assets to rebuild even if they are current")
 
 
 @dataclass(frozen=True)
@@ -60,82 +64,72 @@ OURS = Naming(pages="/pages")
 """Names in a code location of our own, and where ``attention-geometry ui`` serves pages."""
 
 
-def configure_assets(assets: Iterable[str], force: str | None = None, naming: Naming = OURS) -> dict[str, Any]:
-    """Run configuration of some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
-    config: dict[str, dict[str, Any]] = {}
-    for asset in assets:
-        config.setdefault(naming.name(find_step(find_asset(asset))), {"replace": True}).update(
-            {"force": [asset]} if asset == force else {}
-        )
-    return {"ops": {step: {"config": given} for step, given in config.items()}}
+def select_steps(records: Iterable[str], naming: Naming = OURS) -> list[dg.AssetKey]:
+    """The keys of Dagster's assets that these records belong to, or whose names they are."""
+    return [naming.key(step) for step in dict.fromkeys(STEPS.get(name, name) for name in records)]
 
 
-def find_step(record: Asset) -> str:
-    """The step that makes an asset: its own, or that of all small tables, since every step costs a second of events."""
-    return STEP if record.tables and record.pool is None else record.name
+def configure_assets(records: Iterable[str], force: str | None = None, naming: Naming = OURS) -> dict[str, Any]:
+    """Run configuration of some records: tensors that cannot be continued are replaced, and one may be forced."""
+    ops: dict[str, Any] = {}
+    for name in records:
+        (key,) = select_steps([name], naming)
+        config = ops.setdefault(key.to_python_identifier(), {"config": {"replace": True}})["config"]
+        if STEPS[name] != name:
+            config.setdefault("tables", []).append(name)
+        if name == force:
+            config["force"] = [name]
+    return {"ops": ops}
 
 
-def group_by_step(records: Iterable[Asset]) -> list[tuple[Asset, ...]]:
-    """Records by the step that makes them, in an order in which they can be made."""
-    steps: dict[str, list[Asset]] = {}
-    for record in records:
-        steps.setdefault(find_step(record), []).append(record)
-    return [tuple(of_step) for of_step in steps.values()]
+def build_asset(step: str, records: Sequence[Asset], naming: Naming = OURS) -> dg.AssetsDefinition:
+    """Dagster's asset of some records, partitioned by study."""
+    key, deps = naming.key(step), select_steps((parent for record in records for parent in record.parents), naming)
+    listed = "\n".join(f"- `{record.name}`: {record.about}" for record in records)
 
-
-def find_stage(record: Asset) -> str:
-    """The stage of a study that an asset belongs to: ``tensors``, ``metrics``, ``tables`` or ``results``."""
-    return (
-        "tables"
-        if record.tables
-        else {"tensors": "tensors", "selection_metrics": "metrics"}.get(record.name, "results")
-    )
-
-
-def build_step(records: Sequence[Asset], naming: Naming = OURS) -> dg.AssetsDefinition:
-    """The Dagster assets of the records of one step, partitioned by study."""
-
-    @dg.multi_asset(
-        name=naming.name(find_step(records[0])),
-        specs=[
-            dg.AssetSpec(
-                naming.key(record.name),
-                description=record.about,
-                group_name=naming.name(find_stage(record)),
-                kinds=set(record.kinds),
-                deps=[naming.key(parent) for parent in record.parents],
-                code_version=record.version(),
-                metadata=_describe_columns(record),
-            )
-            for record in records
-        ],
+    @dg.asset(
+        key=key,
+        description=records[0].about if len(records) == 1 else listed,
+        group_name=naming.name("study"),
+        kinds={kind for record in records for kind in record.kinds},
+        deps=[dep for dep in deps if dep != key],
+        code_version="-".join(record.version() for record in records),
+        metadata=_describe_columns(records),
         check_specs=[
-            dg.AssetCheckSpec(
-                check.name, asset=naming.key(record.name), blocking=check.blocking, description=check.description
-            )
+            dg.AssetCheckSpec(check.name, asset=key, blocking=check.blocking, description=check.description)
             for record in records
             for check in record.checks()
         ],
         partitions_def=studies,
         pool=records[0].pool,
-        can_subset=len(records) > 1,
     )
-    def make_assets(
+    def make_asset(
         context: dg.AssetExecutionContext, config: MakeConfig, data_root: dg.ResourceParam[Home]
-    ) -> Iterator[dg.MaterializeResult[None]]:
+    ) -> dg.MaterializeResult:  # Dagster reads this, and knows no parameters of it
         study = context.partition_key
-        selected = [record for record in records if naming.key(record.name) in context.selected_asset_keys]
         work = prepare_work(data_root, study, replace=config.replace)
-        for record, made in make_each(work, selected, config.force):
-            yield _convert_made(record, made, study, naming)
+        wanted = [record for record in records if record.name in (config.tables or STEPS)]
+        made = make_each(work, wanted, config.force)
+        return _convert_made(step, records, _join_results(made), study, naming)
 
-    return make_assets
+    return make_asset
 
 
-def _describe_columns(record: Asset) -> dict[str, Any]:
-    """The columns of the tables of an asset, as Dagster shows them: of its only table, or of each by its name."""
-    schemas = {table: _describe_table(sql.read_statement("schema", table)) for table in record.tables}
-    return {"dagster/column_schema": next(iter(schemas.values()))} if len(schemas) == 1 else schemas
+def _join_results(made: Sequence[AssetResult]) -> AssetResult:
+    """One result of several tables: numbers are added, and the folder is the same."""
+    if len(made) == 1:
+        return made[0]
+    numbers = Counter[str]()
+    for result in made:
+        numbers.update({name: value for name, value in result.metadata.items() if isinstance(value, int | float)})
+    folder = {name: value for result in made for name, value in result.metadata.items() if name == "path"}
+    return AssetResult(folder | numbers)
+
+
+def _describe_columns(records: Iterable[Asset]) -> dict[str, dg.TableSchema]:
+    """The columns of the tables of an asset by their names, as Dagster shows them."""
+    tables = (table for record in records for table in record.tables)
+    return {table: _describe_table(sql.read_statement("schema", table)) for table in tables}
 
 
 def _describe_table(table: sql.Statement) -> dg.TableSchema:
@@ -153,10 +147,12 @@ def _describe_table(table: sql.Statement) -> dg.TableSchema:
     )
 
 
-def _convert_made(record: Asset, made: AssetResult, study: str, naming: Naming) -> dg.MaterializeResult[None]:
+def _convert_made(
+    step: str, records: Iterable[Asset], made: AssetResult, study: str, naming: Naming
+) -> dg.MaterializeResult[None]:
     """The result of an asset of a study; that of its page leads there."""
-    checks = {check.name: check for check in record.checks()}
-    key, link = naming.key(record.name), naming.link(study) if record.name == "report" else {}
+    checks = {check.name: check for record in records for check in record.checks()}
+    key, link = naming.key(step), naming.link(study) if step == "report" else {}
     return dg.MaterializeResult(
         asset_key=key,
         metadata={name: _convert_metadata(value) for name, value in made.metadata.items()} | link,
@@ -192,5 +188,6 @@ def _convert_metadata(value: Any) -> Any:
 
 
 def build_assets(naming: Naming) -> list[dg.AssetsDefinition]:
-    """One asset for each record."""
-    return [build_step(records, naming) for records in group_by_step(ASSETS)]
+    """Dagster's assets, each after its parents."""
+    of_step = {step: [record for record in ASSETS if STEPS[record.name] == step] for step in STEPS.values()}
+    return [build_asset(step, records, naming) for step, records in of_step.items()]

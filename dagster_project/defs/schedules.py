@@ -11,8 +11,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import (
     UnresolvedAssetJobDefinition,  # Dagster exports no name for it
 )
 
-from dagster_project.assets.catalogue import ASSETS
-from dagster_project.defs.assets import Naming, configure_assets
+from dagster_project.defs.assets import STEPS, Naming, configure_assets, select_steps
 from dagster_project.records.registration import register_studies
 from dagster_project.study.home import Home
 from dagster_project.upkeep import plan
@@ -29,7 +28,7 @@ def build_study_job(naming: Naming) -> UnresolvedAssetJobDefinition:
     """The job of all assets of one study; a run is one process, whatever executor the deployment has."""
     return dg.define_asset_job(
         naming.name("study"),
-        selection=dg.AssetSelection.assets(*(naming.key(record.name) for record in ASSETS)),
+        selection=dg.AssetSelection.assets(*select_steps(STEPS, naming)),
         description="Everything about one study: tensors, metrics, tables and report.",
         executor_def=dg.in_process_executor,
     )
@@ -46,7 +45,7 @@ def _request_runs(naming: Naming, context: dg.ScheduleEvaluationContext) -> Iter
         yield dg.RunRequest(
             run_key=f"{entry.study}-{when:%Y-%m-%dT%H:%M}",
             partition_key=entry.study,
-            asset_selection=[naming.key(asset) for asset in entry.why],
+            asset_selection=select_steps(entry.why, naming),
             run_config=configure_assets(entry.why, naming=naming),
             tags=report.tags(entry),
         )

@@ -20,10 +20,9 @@ from dagster._core.utils import make_new_run_id
 from dagster._daemon.types import DaemonHeartbeat
 from filelock import FileLock
 
-from dagster_project.assets.catalogue import find_asset
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules
-from dagster_project.defs.assets import OURS, find_step
+from dagster_project.defs.assets import OURS, configure_assets, select_steps
 from dagster_project.records import registration
 from dagster_project.records.registration import (
     ABANDONED,
@@ -39,7 +38,7 @@ from dagster_project.upkeep import plan as planning
 from dagster_project.upkeep.plan import REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry, environment, files
-from tests.dagster_project.making import NAMES
+from tests.dagster_project.making import NAMES, TABLES
 from tests.dagster_project.recorded import LOST, TINY, change, write_studies
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
@@ -129,8 +128,11 @@ def test_a_tick_asks_for_the_stale_assets_of_stale_studies(tmp_path: Path) -> No
     assert asked.keys() == {"one", "two"}
     one = asked["one"]
     assert one.run_key == "one-2026-01-02T03:00"
-    steps = {find_step(find_asset(name)) for name in NAMES}
-    assert one.run_config == {"ops": {step: {"config": {"replace": True}} for step in steps}}
+    assert one.asset_selection == select_steps(NAMES)
+    assert one.run_config == configure_assets(NAMES)
+    tables = [name for name in TABLES if name in NAMES]
+    assert one.run_config["ops"]["tables"] == {"config": {"replace": True, "tables": tables}}
+    assert one.run_config["ops"]["tensors"] == {"config": {"replace": True}}
     stored = {*NAMES} - {"claims"}
     assert one.tags[WHY_TAG] == f"tensors and {len(stored) - 1} more: missing"
     assert one.tags[REFRESH_TAG] == asked["two"].tags[REFRESH_TAG]
