@@ -107,11 +107,6 @@ def spread(rows: np.ndarray) -> None:
     rows[:] = np.float32(1 / rows.shape[-1])
 
 
-def put_on_last(rows: np.ndarray) -> None:
-    rows[:] = 0
-    rows[:, -1] = 1
-
-
 def put_on_sink(rows: np.ndarray) -> None:
     rows[:] = 0
     rows[:, 0] = 1
@@ -130,13 +125,9 @@ def enlarge(states: np.ndarray) -> None:
 
 
 DEGENERATE: dict[str, dict[str, Any]] = {
-    "uniform": {"weights": spread},
-    "all on the last key": {"weights": put_on_last},
     "all on the sink": {"weights": put_on_sink},
-    "one head": {"heads": 1},
     "one head, uniform, one sequence": {"heads": 1, "weights": spread, "sequences": 1},
     "all-zero value states": {"values": silence_all},
-    "value states alike": {"values": make_alike},
     "nothing varies": {"values": make_alike, "weights": spread},
     "value states near the limit of float32": {"values": enlarge},
 }

@@ -496,31 +496,19 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     check_bounds(home, STUDY)
 
 
-@pytest.mark.parametrize(
-    ("table", "columns_of_s"),
-    [
-        (
-            "diagnostics",
-            {name: name for name in ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")},
-        ),
-        ("distance_means", {"relative_distance": "distance_rest"}),
-    ],
-)
-def test_geometry_of_heads_is_the_mean_over_sequences(home: Home, table: str, columns_of_s: dict[str, str]) -> None:
-    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, table)
+def test_geometry_of_heads_is_the_mean_over_sequences(home: Home) -> None:
+    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, "diagnostics")
     assert len(found) == count_rows()
-    assert {row["sequences"] for row in found} == {5}
     order = [(row["query"], row["layer"], row["head"], row["n"]) for row in found]
     assert order == sorted(order)
-    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*columns_of_s.values(), "norm_output")}
+    names = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in names}
     apart = 0
     for row in found:
-        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"])
-        over = arrays["norm_output"][at] if table == "distance_means" else 1
-        each = {column: arrays[name][(*at, row["n"] - 1)] / over for column, name in columns_of_s.items()}
-        wanted = {column: average_known(numbers) for column, numbers in each.items()}
-        assert near(row, wanted, rel=1e-6 if table == "distance_means" else 1e-12)
-        apart += not near(row, {column: numbers[0] for column, numbers in each.items()}, rel=1e-2)
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
+        wanted = {name: average_known(arrays[name][at]) for name in names}
+        assert near(row, wanted | {"sequences": 5}, rel=1e-12)
+        apart += not near(row, {name: arrays[name][at][0] for name in names}, rel=1e-2)
     assert apart > len(found) / 2  # mutation control: one sequence
 
 

@@ -23,10 +23,7 @@ SINK = "sequence = 0 AND query = 5 AND layer = 2 AND head = 0 AND n = 1"
 """Nothing but the sink is selected."""
 PAIR = "layer = 0 AND kv_head = 1"
 PLATEAU = "query = 11 AND layer = 0 AND head = 5"
-CURVE = "auc_rank = 'median' AND n = 4"
-POINT = f"{CURVE} AND point = 7"
 ABLATED = "layer = 1 AND head = 0 AND kind = 'zero'"
-WARM = f"{HEAD} AND temperature = 1"
 CONTRIBUTORS = (
     *("entropy_contributors", "effective_contributors", "top_contribution"),
     *("contributors_50", "contributors_90", "contributors_99"),
@@ -54,19 +51,6 @@ BROKEN: dict[str, list[str]] = {
         *("recall_lower = NULL", "margin = NULL", "family = 'other', kappa = NULL, scale = NULL"),
         *("kappa = NULL", "scale = NULL", "family = 'scale_free'"),
     ),
-    "curves_in_order": [
-        f"DELETE FROM separation_curves WHERE {CURVE} AND point = 0",
-        f"DELETE FROM separation_curves WHERE {CURVE} AND recall > 0.99",
-        f"INSERT INTO separation_curves FROM separation_curves WHERE {POINT}",
-        *updates(
-            "separation_curves", POINT, "point = 0", "point = 9", "radius = radius - 1.5", "radius = radius + 1.5"
-        ),
-        *updates("separation_curves", POINT, "radius = -1", "radius = 'inf'", "recall = recall - 0.25", "n = 5"),
-        *updates("separation_curves", POINT, "false_positive_share = false_positive_share + 0.2", "auc = auc + 0.01"),
-        *updates("separation_curves", POINT, "precision = precision + 0.01", "head = head + 1", "n_keys = n_keys + 1"),
-        *updates("separation_curves", CURVE, "head = 9", "auc_rank = 'best'"),
-        *updates("separation_curves", CURVE, "n_keys = query + 2", "n = n_keys"),
-    ],
     "directions_in_ball": [
         *updates("value_directions", f"{PAIR} AND position = 3", "position = -1", "position = 24"),
         *updates("value_directions", f"{PAIR} AND position = 3", "kv_head = 9", "x = 'nan'", "x = 0, y = 0, z = 1.01"),
@@ -143,17 +127,6 @@ BROKEN: dict[str, list[str]] = {
         *updates("selection_counts", ONE, "k_out = 0, k_in = n, r_max = r_min * 1.001", "k_out = 0, k_in = n - 1"),
         *updates("selection_counts", ONE, "k_out = 1, r_max = r_min * 0.999"),
     ],
-    "regimes_contiguous": [
-        f"DELETE FROM regimes_by_sequence WHERE {ROW}",
-        f"DELETE FROM regimes_by_sequence WHERE {ROW} AND first_n = 1",
-        f"DELETE FROM regimes_by_sequence WHERE {ROW} AND last_n = 11",
-        f"INSERT INTO regimes_by_sequence FROM regimes_by_sequence WHERE {ROW} AND first_n = 1",
-        *updates("regimes_by_sequence", f"{ROW} AND last_n = 11", "first_n = first_n + 1", "last_n = last_n - 1"),
-        *updates("regimes_by_sequence", f"{ROW} AND last_n = 11", "regime = 'VI'", "regime = 'I'"),
-        *updates("regimes_by_sequence", f"{ROW} AND first_n = 1", "first_n = 0", "last_n = last_n + 1", "last_n = 0"),
-        *updates("regimes_by_sequence", ROW, "regime = 'V'", "head = 9"),
-        *updates("assumption_weights", HEAD, "status = 'undefined'"),
-    ],
     "queries_consistent": [
         *updates("query_heads", ROW, "n_keys = 13", "n_keys = 11", "top_position = 12", "top_position = -1"),
         *updates("query_heads", ROW, "recall_level = 1.1", "effective_keys = 0.5", "output_norm = 'inf'"),
@@ -199,13 +172,6 @@ BROKEN: dict[str, list[str]] = {
         *updates("sparsified_loss", "policy = 'elbow' AND budget = 0.5", "needs = 'luck'", "budget = 0.3"),
         *updates("sparsified_loss", "policy = 'same_n' AND budget = 0.5", "excess_loss = 1e-12"),
     ],
-    "temperatures_in_range": [
-        *(f"DELETE FROM temperature_means WHERE {WARM}{where}" for where in ("", " AND n = 4", " AND n = 11")),
-        f"DELETE FROM temperature_means WHERE {HEAD}",
-        f"INSERT INTO temperature_means FROM temperature_means WHERE {WARM} AND n = 4",
-        *updates("temperature_means", f"{WARM} AND n = 4", "n = 3", "n = 2", "temperature = 3", "precision = 0.333"),
-        *updates("temperature_means", f"{WARM} AND n = 4", "sequences = 1"),
-    ],
     "upper_bounds_in_range": [
         *updates("upper_bounds", ONE, "precision_upper = NULL", "recall_upper = NULL", "precision_upper = 1.00001"),
         *updates("upper_bounds", ONE, "precision_upper = 1 - 0.5001 / (n + 1)", "recall_upper = 0.49999"),
@@ -238,7 +204,6 @@ HARMLESS: dict[str, list[str]] = {
     "bound_means_in_range": [
         "UPDATE bound_means SET (margin, premise_share, precision_lower, recall_lower) = (NULL, NULL, NULL, NULL)",
     ],
-    "curves_in_order": ["DELETE FROM separation_curves", f"DELETE FROM separation_curves WHERE {POINT}"],
     "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
     "concentration_consistent": [
         f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
@@ -266,9 +231,6 @@ HARMLESS: dict[str, list[str]] = {
         "UPDATE assumption_similarity SET rho_0 = NULL, rho_0_sd = NULL",
     ],
     "sparsified_in_range": ["DELETE FROM sparsified_loss"],
-    "temperatures_in_range": [
-        "DELETE FROM temperature_means WHERE temperature = 1",
-    ],
     "weights_in_domain": [
         "UPDATE assumption_weights SET p_sink = NULL",
         *updates("assumption_weights", HEAD, "variant = 'untied', t_1 = 0, eta = -0.5, omega = 1"),

@@ -64,28 +64,6 @@ BROAD = SINK_BIASED | {
     "top_is_other": 1.0,
 }
 
-ALONE: Sequence[tuple[str, Mapping[str, float], str | None, str, dict[str, float | None]]] = (
-    ("Retriever", RETRIEVER, None, "last_leads", {"norm_rest": 1.2}),
-    ("Retriever", RETRIEVER, None, "last_leads", {"norm_y_0": 1.01}),
-    ("Retriever", RETRIEVER, None, "last_high", {"cos_last_p05": 0.45}),
-    ("Retriever", RETRIEVER, None, "last_high", {"cos_last_p05": None}),
-    ("Mixer", MIXER, None, "above_smaller", {"norm_y_last": 0.45}),
-    ("Mixer", MIXER, None, "below_larger", {"norm_y_last": 1.1}),
-    ("Mixer", MIXER, None, "sink_seen", {"cos_sink_max": 0.45}),
-    ("Mixer", MIXER, None, "sink_seen", {"cos_sink_max": None}),
-    ("Mixer", MIXER, None, "sink_falls", {"cos_sink_change": -0.05}),
-    ("Mixer", MIXER, None, "sink_falls", {"cos_sink_change": 0.5}),
-    ("Mixer", MIXER, None, "last_rises", {"cos_last_change": 0.05}),
-    ("Reset", SINK_BIASED, "sink-biased", "last_weak", {"cos_last_level": 0.35}),
-    ("Reset", SINK_BIASED, "sink-biased", "last_weak", {"cos_last_level": None}),
-    ("Reset", SINK_BIASED, "sink-biased", "sink_comparable", {"norm_y_0": 0.6}),
-    ("Reset", SINK_BIASED, "sink-biased", "sink_matters", {"change_without_last": 0.6}),
-    ("Reset", BROAD, "broad", "last_weak", {"cos_last_level": 0.35}),
-    ("Reset", BROAD, "broad", "broad_least", {"n_keys": 20.0, "effective_contributors": 4.0}),
-    ("Reset", BROAD, "broad", "broad_share", {"effective_contributors": 9.0}),
-)
-"""A head that is of a kind, by which way, and a change that misses one condition."""
-
 
 def rules() -> duckdb.DuckDBPyConnection:
     """A database with nothing but the rules."""
@@ -120,25 +98,6 @@ def unmet(row: Row, kind: str, way: str | None) -> set[str]:
     """The conditions of one way to meet a rule that a head misses."""
     found = (one for one in row["conditions"] if one["kind"] == kind and one["way"] in {None, way})
     return {one["condition"] for one in found if not one["met"]}
-
-
-@pytest.mark.parametrize(("kind", "base", "way", "condition", "change"), ALONE)
-def test_each_condition_decides_alone(
-    empty: duckdb.DuckDBPyConnection,
-    kind: str,
-    base: Mapping[str, float],
-    way: str | None,
-    condition: str,
-    change: dict[str, float | None],
-) -> None:
-    whole, missing = labelled(empty, [base, {**base, **change}])
-    assert (whole["label"], whole["nearest"], unmet(whole, kind, way)) == (kind, kind, set())
-    assert whole["margin"] > 0
-    assert (missing["label"], unmet(missing, kind, way)) == ("Other", {condition})
-
-
-def test_every_condition_is_among_them() -> None:
-    assert {condition for *_, condition, _ in ALONE} == {one.name for kind in KINDS for one in kind.conditions}
 
 
 def test_declarations_are_those_of_the_plain_reading() -> None:
