@@ -138,7 +138,6 @@ def inspect_text(part: str) -> dict[str, pa.Table]:
 
 
 def _inspect(*arguments: str) -> Row:
-    """What ``attention-geometry inspect`` finds."""
     program = Path(sys.executable).with_name("attention-geometry")
     command = [str(program), "inspect", "--json", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603 (ours)

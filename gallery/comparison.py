@@ -112,7 +112,6 @@ def _spread_claim(models: Sequence[Model], claim: str) -> str:
 
 
 def _list_shares(models: Sequence[Model], measure: str) -> str:
-    """A share in each model that has it: ``5 % in A and 3 % in B``."""
     given = [(model.measures[measure]["value"], model.name) for model in models if measure in model.measures]
     return join_words([f"{percent(value)} in {name}" for value, name in given if value is not None])
 

@@ -236,7 +236,6 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
 
 
 def _seek_source(connection: duckdb.DuckDBPyConnection, study: str, map_n: int) -> Source | None:
-    """The study, if the warehouse holds it."""
     overview = ask(connection, "study_overview", study=study)
     row = only_row(overview)
     if row is None:

@@ -64,10 +64,7 @@ def _place_sinks(study: numbers.Row) -> list[tuple[int, int, float]]:
 
 
 def _count_kinds(study: numbers.Row) -> list[tuple[str, int]]:
-    """Count the heads of each kind (``studies_overview``); empty if unknown."""
     shares = {label: study[f"{label.lower()}_share"] for label in findings.LABELS}
-    return (
-        []
-        if None in shares.values()
-        else [(label, round(share * study["all_heads"])) for label, share in shares.items()]
-    )
+    return [
+        (label, round(share * study["all_heads"])) for label, share in shares.items() if None not in shares.values()
+    ]

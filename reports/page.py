@@ -139,7 +139,6 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
 
 
 def _summarise(source: Source) -> dict[str, Any]:
-    """What the first screen shows, by the names of the template."""
     facts, claims, measures = (source.ask_study(name).rows() for name in ("facts", "claims", "measures"))
     twin_sequences = None if source.twin is None else source.twin.overview["sequences"]
     separation = headlines_findings.judge_separation(source.overview, claims, measures, twin_sequences)

@@ -62,7 +62,6 @@ def read_query(name: str) -> sql.Statement:
 
 
 def _find_statement(query: str, parameters: Iterable[str]) -> sql.Statement:
-    """The named query, or that for the rows of a table or view."""
     return read_query(query) if query in find_queries() else sql.select_rows(query, tuple(parameters))
 
 

@@ -115,8 +115,9 @@ def _make_environment() -> jinja2.Environment:
         "short": settings.shorten_path,
         "percent": numbers.percent,
     }
-    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": show_token}
-    environment.tests["numbers"] = _is_numeric
+    environment.filters |= {"number": numbers.number, "visible": show_token}
+    environment.filters["together"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")  # equations stay on one line
+    environment.tests["numbers"] = lambda column: pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     return environment
 
 
@@ -173,11 +174,6 @@ def _render_cell(value: Any) -> str:
     return f'<td class="text">{escape(show_text(json.dumps(value) if isinstance(value, list) else value))}'
 
 
-def _keep_together(sentence: str) -> str:
-    """Keep equations such as ``N = 4`` on one line."""
-    return sentence.replace(" = ", "\u00a0=\u00a0")
-
-
 _SUBSCRIPT = re.compile(r"(?<!\w)([A-Za-zρμ])_(min|max|in|out|[A-Za-z0-9])\b")
 """A symbol with its index, as sentences write it: ``r_min``, ``s_N``, ``ρ_0``."""
 
@@ -185,11 +181,6 @@ _SUBSCRIPT = re.compile(r"(?<!\w)([A-Za-zρμ])_(min|max|in|out|[A-Za-z0-9])\b")
 def _typeset(text: str) -> Markup:
     """Convert a sentence to HTML, with indices of symbols as subscripts."""
     return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(show_text(text)))))  # noqa: S704 (escaped first)
-
-
-def _is_numeric(column: pa.ChunkedArray) -> bool:
-    """Whether a column holds numbers, so that its heading is aligned with them."""
-    return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
 _SYMBOLS = str.maketrans({"\n": "↵", "\t": "⇥"})

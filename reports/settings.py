@@ -85,7 +85,6 @@ def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _describe_sizes(study: Row) -> tuple[str, str]:
-    """Describe the numbers of heads and of KV heads, and the size of their value states."""
     if study["alike"]:
         return (
             f"{count(study['layers'], 'layer')} of {count(study['heads'], 'head')}",
@@ -98,7 +97,6 @@ def _describe_sizes(study: Row) -> tuple[str, str]:
 
 
 def _describe_layer_kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
-    """Describe the kinds of layers if there are several; empty if none were recorded."""
     layers: dict[str, list[int]] = {}
     for layer, kind in enumerate(kinds or ()):
         layers.setdefault(kind.replace("_", " ") + ("" if layer in analysed else ", not analysed"), []).append(layer)
@@ -110,14 +108,12 @@ def _describe_layer_kinds(kinds: Sequence[str] | None, analysed: Collection[int]
 
 
 def _find_entry(provenance: Any, *names: str) -> Any:
-    """Find an entry of the provenance; ``None`` if it was not recorded."""
     for name in names:
         provenance = provenance.get(name) if isinstance(provenance, dict) else None
     return provenance
 
 
 def _format_versions(provenance: Mapping[str, Any]) -> str:
-    """Format library versions in one line; empty if none were recorded."""
     versions = provenance.get("versions")
     entries = iterate_entries(versions) if isinstance(versions, dict) else ()
     return ", ".join(f"{name} {version}" for name, version in entries)

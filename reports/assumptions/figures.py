@@ -166,7 +166,6 @@ def build_sinks(source: Source) -> Section:
 
 
 def _build_sinks(source: Source) -> Figure:
-    """Attention weight of each head on the sink, by layer."""
     draft = Draft("sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head"))
     table = draft.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()

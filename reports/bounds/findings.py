@@ -48,7 +48,6 @@ def describe_coverage(kappas: Sequence[Row]) -> str:
 
 
 def _describe_kappa(row: Row, kappas: Sequence[Row]) -> str:
-    """Describe a κ, and whether it is at an end of those that were tried."""
     tried = [other["kappa"] for other in select_printed(kappas)]
     ends = {min(tried): ", the smallest tried", max(tried): ", the largest tried"} if len(tried) > 1 else {}
     return f"κ = {number(row['kappa'])}{ends.get(row['kappa'], '')}"
@@ -70,7 +69,6 @@ def _describe_premise(row: Row) -> str:
 
 
 def _count_covered(row: Row, metric: str, among: str = "") -> str:
-    """Say how many means of a metric lie within their bounds, of all or of those for which the premise holds."""
     share = row[f"{metric}_coverage{among}"]
     return "none" if share is None else count_share(share, row["premise_rows" if among else "rows"])
 
@@ -160,20 +158,12 @@ def describe_effects(rows: Sequence[Row]) -> str:
         "paper’s direction.",
         f"In the other direction: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
-        _describe_untested(rows),
+        *(f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]),
         _describe_unmoved(rows),
     )
 
 
-def _describe_untested(rows: Sequence[Row]) -> str:
-    """List the parameters that are not tested, and why."""
-    return " ".join(
-        f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]
-    )
-
-
 def _describe_unmoved(rows: Sequence[Row]) -> str:
-    """List the parameters that move the log miss, but hardly a bound."""
     unmoved = [
         row for row in rows if row["effect"] and not any(_is_moved(row, metric) for metric in ("precision", "recall"))
     ]
@@ -216,7 +206,6 @@ def _describe_expectation(name: str, rows: Sequence[Row], side: str) -> str:
 
 
 def _describe_holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
-    """Format the range, over the rows, of the share of points with a bound at which it holds."""
     names = {f"{column}_holds{which}": NAMES[column.removesuffix("_upper")] for column in columns}
     return " and ".join(
         f"{_format_range([row[held] for row in drop_nulls(rows, held)])} of the points for {name}"
@@ -288,13 +277,11 @@ def _split_inequality(row: Row) -> tuple[str, str]:
 
 
 def _name_bound(row: Row) -> str:
-    """Name a bound by side, metric, family, κ and scale."""
     metric, side = _split_inequality(row)
     kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
     return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
 
 
 def _describe_spared(rows: Sequence[Row]) -> str:
-    """Count the bounds that fail where their assumptions are met."""
     met = sum(row["failing_meeting"] > 0 for row in rows)
     return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met."

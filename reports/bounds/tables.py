@@ -99,7 +99,6 @@ def tabulate_regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
 
 
 def _format_range(row: Row) -> str:
-    """The first and the last N of a regime."""
     first, last = row["first_n"], row["last_n"]
     return DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}"
 
@@ -168,7 +167,6 @@ def tabulate_failures(rows: Sequence[Row]) -> Listing:
 
 
 def _format_point(row: Row) -> str:
-    """The parameters of a point of the grid."""
     beta = "∞" if isinf(row["beta"]) else number(row["beta"])
     return (
         f"d = {row['head_dim']}, {row['n_keys']} keys, N = {row['n']}, β = {beta}, λ = {number(row['lambda_sink'])}, "

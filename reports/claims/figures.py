@@ -31,16 +31,14 @@ def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     return Listing(
         ("Claim", "Source", *rows),
         tuple(
-            (same[0]["statement"], same[0]["source"], *(_format_judgement(row) for row in same))
+            (
+                *(same[0]["statement"], same[0]["source"]),
+                *(f"{_format_verdict(row['verdict'])}\u2002{format_decisive(row)}".rstrip() for row in same),
+            )
             for same in zip(*rows.values(), strict=True)
             if any(row["verdict"] != "not testable" for row in same)
         ),
     )
-
-
-def _format_judgement(claim: Row) -> str:
-    measured = "" if claim["verdict"] == "not testable" else format_decisive(claim)
-    return f"{_format_verdict(claim['verdict'])}\u2002{measured}".rstrip()
 
 
 def _format_twin(claim: Row) -> str:
@@ -55,7 +53,6 @@ def _format_twin(claim: Row) -> str:
 
 
 def _format_verdict(verdict: str | None) -> str:
-    """A verdict with its symbol."""
     return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
 
 

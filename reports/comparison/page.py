@@ -79,7 +79,6 @@ def _build_side_by_side(
 
 
 def _build_sink(sources: Sequence[Source]) -> Figure:
-    """One line for each study."""
     answers = {source.study: source.ask_query("sink_effect") for source in sources}
     draft = Draft(
         "sink-effect",
@@ -171,7 +170,6 @@ def write_comparison(
 
 
 def _tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
-    """Settings of each study, by name."""
     names = dict.fromkeys(name for settings_of in facts.values() for name in settings_of)
     return Listing(
         ("Setting", *facts),

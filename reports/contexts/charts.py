@@ -51,13 +51,15 @@ def context_metric(metrics: Sequence[Row], *, metric: str, same: str = "n") -> a
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
     dash = alt.StrokeDash(f"{same}:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
     base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
+    floors = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)  # N/n below each point
+    floors = floors.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))
     shown = {"context": _CONTEXT, "n": "N", "mean": f"Mean {name}", **ENDS}
     says = findings.describe_metric(rows_of_metric, metric) if same == "n" else "The share is the same along it."
     return layer_chart(
         rows,
-        f"{name} {_TITLES[same]}",
-        f"Line chart against context size on a log axis, one line for each {_KEPT[same]}. {says}",
-        *(_draw_floors(base, scale) if metric == "precision" else []),
+        f"{name} {_SAME[same][0]}",
+        f"Line chart against context size on a log axis, one line for each {_SAME[same][1]}. {says}",
+        *([floors] if metric == "precision" else []),
         base.mark_line().encode(strokeDash=dash),
         base.transform_filter("isValid(datum.low)").mark_rule().encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q")),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltips(".3~f", **shown, heads="Heads")),
@@ -77,12 +79,6 @@ def _drop_single(rows: Sequence[Row]) -> list[Row]:
     return [row for row in whole if row["share"] > 1 and len(sizes[row["share"]]) > 1]
 
 
-def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
-    """The floor N/n of Precision below each point, as a stroke."""
-    ticks = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)
-    return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
-
-
 def _add_context(row: Row) -> Row:
     return {**row, "context": findings.count_tokens(row)}
 
@@ -99,14 +95,11 @@ def _make_axis(rows: Sequence[Row]) -> alt.X:
     return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=len(sizes) > FEW, padding=INSIDE)
 
 
-_TITLES = {"n": "against context size", "share": "at a share of the keys"}
-"""How titles go on."""
-
-_KEPT = {"n": "N", "share": "share of the keys"}
-"""What lines are of."""
-
-_NOTES = {"n": "N = {}", "share": "1/{}"}
-"""Names of lines."""
+_SAME = {
+    "n": ("against context size", "N", "N = {}"),
+    "share": ("at a share of the keys", "share of the keys", "1/{}"),
+}
+"""By what is the same along a line: how titles go on, what lines are of, and their names."""
 
 
 def _name_ends(rows: Sequence[Row], top: float, color: alt.Color, same: str) -> list[alt.Chart]:
@@ -115,7 +108,7 @@ def _name_ends(rows: Sequence[Row], top: float, color: alt.Color, same: str) -> 
     ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
     places = _space_apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
     names = [
-        {same: row[same], "end": row["mean"], "place": place * top, "note": _NOTES[same].format(row[same])}
+        {same: row[same], "end": row["mean"], "place": place * top, "note": _SAME[same][2].format(row[same])}
         for row, place in zip(ends, places, strict=True)
     ]
     base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))

@@ -100,6 +100,7 @@ def explorer(heads: Sequence[Row], curves: Sequence[Row], *, n: int, first: Row)
     Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
     rows = add_nearest(_join_rows(heads, curves))
+    text = json.dumps(rows, allow_nan=False, separators=(",", ":"))  # Altair would copy every number at each step
     chosen = _make_choice(rows, first)
     curves_of_one = alt.concat(
         *(_draw_curves(rows, name, chosen) for name in LINES),
@@ -117,7 +118,7 @@ def explorer(heads: Sequence[Row], curves: Sequence[Row], *, n: int, first: Row)
         curves_of_one,
         columns=2,
         spacing=20,
-        data=_encode_rows(rows),
+        data=alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")),
         title=alt.Title("Heads, one by one", offset=28),
         description=description,
     )
@@ -150,12 +151,6 @@ def _join_rows(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def _encode_rows(rows: Sequence[Row]) -> alt.InlineData:
-    """Encode rows as JSON text: Altair would copy and validate every number of a list at each step."""
-    text = json.dumps(rows, allow_nan=False, separators=(",", ":"))
-    return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
-
-
 def _shorten(value: Any) -> Any:
     """Round to three significant digits; values that are not finite become NULL."""
     if isinstance(value, list):
@@ -185,7 +180,9 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     cells = [_draw_kinds(base), *(_draw_numbers(base, rows, counted) if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     is_written = counted and is_roomy and height >= WRITTEN_HEIGHT * len({row["layer"] for row in rows})
-    letters = [_draw_letters(base, is_roomy=is_roomy), *(_write_values(base) if is_written else [])]
+    size = alt.Undefined if is_roomy else SMALL_LETTER
+    letter = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text=alt.Text("letter:N"))
+    letters = [letter.transform_filter(_IS_LABEL), *(_write_values(base) if is_written else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (
@@ -244,13 +241,6 @@ def _compute_value(chart: alt.Chart, expression: str) -> alt.Chart:
     return chart.transform_calculate(value=expression).transform_filter("isValid(datum.value)")
 
 
-def _draw_letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
-    """The letter of each head's kind, which can be read without colours."""
-    size = alt.Undefined if is_roomy else SMALL_LETTER
-    letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text=alt.Text("letter:N"))
-    return letters.transform_filter(_IS_LABEL)
-
-
 def _write_values(base: alt.Chart) -> list[alt.Chart]:
     """The numbers in the cells, in a colour that stands out from the cell's."""
     marks = []
@@ -263,7 +253,6 @@ def _write_values(base: alt.Chart) -> list[alt.Chart]:
 
 
 def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
-    """Which head is shown, in words."""
     name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
     is_other = f"datum.label === '{taxonomy_findings.OTHER}' && isValid(datum.nearest)"
     nearest = f"({is_other} ? 'nearest to ' + datum.nearest + (isValid(datum.patterns) ? ' · ' : '') : '')"
@@ -294,6 +283,8 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     lines = LINES[name]
     titles = list(lines.values())
     last = max(row["n"][-1] for row in rows if row.get("n"))
+    ticks = log_ticks(last)
+    ticks = ticks if len(ticks) <= 6 else ticks[::3]  # the powers of ten, on a narrow axis
     x_scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=4)
     domains = _DOMAINS | {"cosines": _find_span(rows, list(LINES["cosines"]))}
     y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
@@ -302,7 +293,7 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     base = base.transform_fold(list(lines), as_=["column", "value"])
     texts = {f"{column} as text": express_number(column, ".3~g") for column in lines}
     base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND, **texts).encode(
-        x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_thin_ticks(log_ticks(last)), grid=False),
+        x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=ticks, grid=False),
         y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
         tooltip=[
@@ -334,8 +325,3 @@ def _find_span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
     """Range of the values of all heads, including 0: one scale for all, so that heads can be compared."""
     values = [value for row in rows for column in columns for value in row.get(column) or [] if value is not None]
     return [min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0]
-
-
-def _thin_ticks(ticks: Sequence[int]) -> list[int]:
-    """Thin the labels of a narrow axis: all, or every third, the powers of ten."""
-    return list(ticks if len(ticks) <= 6 else ticks[::3])

@@ -54,7 +54,6 @@ def _rests(head: Row) -> bool:
 
 
 def _describe_blank(heads: Sequence[Row], column: str, without: str) -> str:
-    """Say how many cells of one map are blank; empty if none is."""
     blank = len(heads) - len(drop_nulls(heads, column))
     return f"Blank: {count(blank, 'head')} without {without}." if blank else ""
 

@@ -269,6 +269,5 @@ def verdicts(table: Sequence[Row]) -> alt.LayerChart:
 
 
 def _list_tooltips() -> list[alt.Tooltip]:
-    """Member, value and interval of a row."""
     interval = tooltips(".3~f", value="Value", **INTERVAL)
     return [*tooltips(label="Study"), *interval]

@@ -51,19 +51,13 @@ def title_axis(rows: Sequence[Row]) -> str:
 
 def describe_members(rows: Sequence[Row]) -> str:
     """How many members there are and which are missing (``family_members``)."""
-    missing = [row["value"] for row in rows if not row["landed"]]
+    axis, missing = rows[0]["axis"] if rows else "", [row["value"] for row in rows if not row["landed"]]
     apart = [row["value"] for row in rows if row["landed"] and not row["alike"]]
     return join_sentences(
-        f"{count(len(rows), 'study', 'studies')}{_name_axis(rows)}.",
+        f"{count(len(rows), 'study', 'studies')}{f' by {axis}' if axis else ''}.",
         f"Without results: {', '.join(missing)}." if missing else "",
         f"Differences from {', '.join(apart)} are not paired, since the tokens differ." if apart else "",
     )
-
-
-def _name_axis(rows: Sequence[Row]) -> str:
-    """The axis of a family, after its number of studies."""
-    axis = rows[0]["axis"] if rows else ""
-    return f" by {axis}" if axis else ""
 
 
 def describe_untested(claims: Collection[str]) -> str:
@@ -107,7 +101,8 @@ def tell_first(differences: Sequence[Row], trends: Sequence[Row], claims: Sequen
     told = [_describe_difference(row, values) for row in apart[:LARGEST]]
     tested = sum(row["quantity"] in NAMES and row["difference_low"] is not None for row in differences)
     if tested:
-        first, last = (_name_study(differences[0][role], trends) for role in ("reference", "study"))
+        labels = {row["study"]: row["label"] for row in trends}
+        first, last = (labels.get(name, name) for name in (differences[0][role] for role in ("reference", "study")))
         told.append(
             f"Of {count(tested, 'quantity', 'quantities')} of the model, {len(apart)} "
             f"{'differs' if len(apart) == 1 else 'differ'} between {first} and {last} with an error of 5 % for all "
@@ -136,18 +131,12 @@ def find_apart(differences: Sequence[Row], trends: Sequence[Row]) -> list[Row]:
 
 
 def _describe_difference(row: Row, values: dict[tuple[str, str], Row]) -> str:
-    """A quantity of the model in two studies, with the interval of the difference."""
     before, after = (values[row[role], row["quantity"]] for role in ("reference", "study"))
     by, _, ends = format_with_interval(row["difference"], row["difference_low"], row["difference_high"]).partition(" (")
     return (
         f"{title_quantity(row['quantity'])}: {number(before['value'])} in {before['label']}, "
         f"{number(after['value'])} in {after['label']} (difference {by}, {ends}."
     )
-
-
-def _name_study(study: str, trends: Sequence[Row]) -> str:
-    """A study as the axis names it."""
-    return next((str(row["label"]) for row in trends if row["study"] == study), study)
 
 
 def _describe_verdicts(claims: Sequence[Row]) -> Iterator[str]:

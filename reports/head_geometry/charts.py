@@ -102,7 +102,11 @@ def contributions(keys: Sequence[Row], *, title: str, largest: float) -> alt.Lay
         xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
         y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
         shape=_make_key_shapes({row["kind"] for row in rows}),
-        tooltip=_make_tooltip(),
+        tooltip=[
+            *tooltips(".3~g", kind="Key", position="Position", context="Context (tokens)"),
+            *tooltips(".3~g", norm="Mean ‖αᵢ vᵢ‖ (model units)"),
+            *tooltips(".3~f", cosine="Cosine, last token"),
+        ],
     )
     if numbers.drop_nulls(rows, "cosine"):
         base = base.encode(color=_colour_cosines(largest))
@@ -125,7 +129,6 @@ def _list_decades(values: Sequence[float]) -> list[float]:
 
 
 def _make_key_shapes(rows: Collection[str]) -> alt.Shape:
-    """Shapes of the kinds of keys that are found."""
     kinds = {kind: shape for kind, shape in _KINDS.items() if kind in rows}
     legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
@@ -157,17 +160,7 @@ def _build_row(row: Row) -> Row:
     }
 
 
-def _make_tooltip() -> list[alt.Tooltip]:
-    return [
-        *tooltips(
-            ".3~g", kind="Key", position="Position", context="Context (tokens)", norm="Mean ‖αᵢ vᵢ‖ (model units)"
-        ),
-        *tooltips(".3~f", cosine="Cosine, last token"),
-    ]
-
-
 def _colour_cosines(largest: float) -> alt.Color:
-    """Colour cosines by a scale that diverges at 0."""
     scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
     return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)

@@ -76,7 +76,6 @@ def _explain_missing(examples: list[_Example], shown: list[_Example], why: str) 
 
 
 def _join_paragraphs(*parts: str) -> str:
-    """Join the parts that are not empty, one per line."""
     return "\n".join(part for part in parts if part)
 
 

@@ -44,13 +44,12 @@ def describe_absent(examples: Sequence[Row]) -> str:
 
 def describe_examples(examples: Sequence[Row]) -> str:
     """How clearly the examples represent their labels (``label_examples``)."""
-    parts = [f"{count(row['heads'], 'head')} labelled {row['label']}{_format_margin(row)}" for row in examples]
+    margins = ["" if row["margin"] is None else f" (margin {number(row['margin'])})" for row in examples]
+    parts = [
+        f"{count(row['heads'], 'head')} labelled {row['label']}{margin}"
+        for row, margin in zip(examples, margins, strict=True)
+    ]
     return f"Shown is the clearest of {join_words(parts)}."
-
-
-def _format_margin(head: Row) -> str:
-    """Format the margin by which a head has its label; empty if there is none."""
-    return "" if head["margin"] is None else f" (margin {number(head['margin'])})"
 
 
 def describe_norms(curve: Sequence[Row]) -> str:
@@ -105,7 +104,6 @@ _ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest ot
 
 
 def _group_by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
-    """Group the rows of one query by role, keeping the largest contribution of each."""
     rows = sorted((row for row in keys if row["query"] == query), key=lambda row: row["mean_norm_y"])
     return {row["role"]: row for row in rows}
 

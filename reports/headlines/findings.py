@@ -87,7 +87,6 @@ def judge_separation(
 
 
 def _compare_with_null(name: str, null: str, judged: tuple[bool | None, str], measures: Mapping[str, Row]) -> Control:
-    """The comparison with a null, and what is judged of it."""
     recall = _format(measures.get(f"recall_of_{null}", {}), "value", percent)
     lead = _format_points(measures.get(f"recall_over_{null}", {}), "value")
     return Control(name, recall, lead, *judged)

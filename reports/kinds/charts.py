@@ -88,7 +88,6 @@ def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
 
 
 def _make_score_tooltips() -> list[alt.Tooltip]:
-    """Tooltip lines of a head with its scores."""
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
     return [
         *HEAD,
@@ -135,14 +134,12 @@ def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
 
 
 def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
-    """Write the name of a border next to a place on it."""
     text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
     named: alt.Chart = text.encode(text=alt.TextValue(name))
     return named
 
 
 def _make_signature_tooltips() -> list[alt.Tooltip]:
-    """Tooltip lines of a head with the quantities that the taxonomy uses."""
     cosines = {
         "cos_last_level": "Cosine with the last token",
         "cos_last_change": "Change of that cosine",

@@ -119,7 +119,6 @@ def describe_other_range(
 
 
 def _count_changed(row: Row) -> int:
-    """The most labels that change when a threshold moves."""
     return max(int(row["changed_below"]), int(row["changed_above"]))
 
 
@@ -138,7 +137,6 @@ def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
 
 
 def _describe_each(curves: Sequence[Row], metric: str) -> str:
-    """Means of the kinds halfway."""
     place = (metric, find_halfway(curves))
     means = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == place}
     text = ", ".join(f"{number(means[label])} in {_NOUNS[label][1]}" for label in LABELS if label in means)

@@ -103,15 +103,13 @@ def _build_side(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
     """One side of a hull: from the first point to the last, turning left at each."""
     side: list[tuple[float, float]] = []
     for point in points:
-        while len(side) > 1 and _turn(side[-2], side[-1], point) <= 0:
+        while len(side) > 1:
+            (x, y), (next_x, next_y) = side[-2:]
+            if (next_x - x) * (point[1] - y) > (next_y - y) * (point[0] - x):
+                break
             side.pop()
         side.append(point)
     return side
-
-
-def _turn(start: tuple[float, float], middle: tuple[float, float], end: tuple[float, float]) -> float:
-    """Above 0 if the way from start over middle to end turns left."""
-    return (middle[0] - start[0]) * (end[1] - start[1]) - (middle[1] - start[1]) * (end[0] - start[0])
 
 
 def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[str, Row]) -> list[alt.Chart]:
@@ -146,7 +144,13 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
     ]
     ring = mark(style="chosen", filled=False, size=260, strokeWidth=2.5, opacity=1)
     drawn.append(ring.transform_filter("datum.layer == chosen_layer && datum.head == chosen_head"))
-    touched = mark(size=130, opacity=0, aria=True).encode(tooltip=_make_tooltip(offered))
+    tooltip = [
+        *HEAD,
+        *tooltips(label="Kind", nearest="Nearest kind"),
+        *(tooltips(patterns="Looks at") if "pattern" in offered else []),
+        *(tooltips(".3~g", delta_loss=COLOURS["delta_loss"]) if "delta_loss" in offered else []),
+    ]
+    touched = mark(size=130, opacity=0, aria=True).encode(tooltip=tooltip)
     return [*drawn, touched.properties(name="heads")]
 
 
@@ -159,7 +163,6 @@ def _colour_points(points: alt.Chart, column: str, scale: alt.Scale) -> alt.Char
 
 
 def _find_extent(places: Sequence[float]) -> list[float]:
-    """The range of an axis: all points, with room around them."""
     room = 0.04 * (max(places) - min(places)) or 1.0
     return [min(places) - room, max(places) + room]
 
@@ -187,15 +190,6 @@ def _name_axis(place: str, row: Row) -> str:
     """Title of an axis: which component, and the curve that it mostly is."""
     arrow = "→" if row["direction"] > 0 else "←"
     return f"{place} axis, mainly {AXES[row['curve']]} {arrow}"
-
-
-def _make_tooltip(offered: Mapping[str, str]) -> list[alt.Tooltip]:
-    return [
-        *HEAD,
-        *tooltips(label="Kind", nearest="Nearest kind"),
-        *(tooltips(patterns="Looks at") if "pattern" in offered else []),
-        *(tooltips(".3~g", delta_loss=COLOURS["delta_loss"]) if "delta_loss" in offered else []),
-    ]
 
 
 CURVES = {
@@ -235,7 +229,6 @@ def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[R
 
 
 def _describe_axis(row: Row) -> str:
-    """What an axis mostly is (``head_map_axes``)."""
     where = {"x": "to the right", "y": "upwards"}[row["axis"]]
     way = "rises" if row["direction"] > 0 else "falls"
     return f"{where} {CURVES[row['curve']]} {way} most"

@@ -34,12 +34,12 @@ LETTERED = 16
 
 def add_nearest(rows: Sequence[Row]) -> list[Row]:
     """Rows with ``near``, a head's kind or else the nearest one, ``met``, whether it meets the rule, and ``letter``."""
-    return [_add_nearest(row, row["label"] in findings.KINDS) for row in rows]
-
-
-def _add_nearest(row: Row, met: bool) -> Row:
-    near = row["label"] if met else row.get("nearest") or findings.OTHER
-    return row | {"near": near, "met": met, "letter": WRITTEN[near] if met else ""}
+    named = []
+    for row in rows:
+        met = row["label"] in findings.KINDS
+        near = row["label"] if met else row.get("nearest") or findings.OTHER
+        named.append(row | {"near": near, "met": met, "letter": WRITTEN[near] if met else ""})
+    return named
 
 
 def fill_cells(base: alt.Chart, *, letters: bool) -> alt.Chart:

@@ -108,7 +108,6 @@ def refuse_missing(connection: duckdb.DuckDBPyConnection, study: str) -> None:
 def _encode_for_tools(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table, path: Path
 ) -> dict[Path, bytes]:
-    """Encode the content of each file in one of the formats of other tools."""
     if choice.form == "retrieval":
         return {path: _encode_retrieval(connection, study, choice, rows)}
     scores = _group_by_kv_head(connection, study, choice, rows)
@@ -163,7 +162,6 @@ def compute_pruned_shares(scores: F64) -> F64:
 
 
 def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
-    """Read one measure of every head; raise an error if any is missing."""
     rows = ask(connection, "head_measure", study=study, measure=measure).table
     values = rows["value"].to_numpy()
     lacking = int(np.isnan(values.astype(np.float64)).sum())
@@ -237,7 +235,6 @@ def _encode_retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice:
 
 
 def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
-    """Read rows of ``head_measures`` and encode them as a file."""
     if choice.measure is None:
         rows = ask(connection, "measures_of_heads", study=study).table
     else:
@@ -254,7 +251,6 @@ def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choi
 def _describe_origin(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table
 ) -> dict[str, Any]:
-    """Describe the origin of a file for JSON: the study, what was exported, and the intervals of the values."""
     (known,) = ask(connection, "origin_of_study", study=study).rows()
     known["versions"] = json.loads(known["versions"] or "null")
     intervals = [
@@ -266,5 +262,4 @@ def _describe_origin(
 
 
 def _encode_json(content: Any) -> bytes:
-    """Encode indented JSON."""
     return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"

@@ -200,7 +200,8 @@ def write_tables(folder: Path, places: Places, columns: Columns, about: Mapping[
     """
     kept = {name: column for name, column in columns.items() if not np.isnan(column).all()}
     rows = [
-        {"layer": layer, "head": head} | {name: _make_number(column[index]) for name, column in kept.items()}
+        {"layer": layer, "head": head}
+        | {name: None if np.isnan(column[index]) else float(column[index]) for name, column in kept.items()}
         for index, (layer, head) in enumerate(places)
     ]
     rows.sort(key=lambda row: list(row.values()).count(None))  # HeadVis offers the metrics that the first row has
@@ -272,11 +273,6 @@ def _describe(name: str) -> str:
         return DESCRIPTIONS[name]
     metric, _, end = name.rpartition("_")
     return f"{ENDS[end]} end of the 95 % interval of {metric} over sequences."
-
-
-def _make_number(value: np.float64) -> float | None:
-    """A number of JSON."""
-    return None if np.isnan(value) else float(value)
 
 
 def _round(values: NDArray[Any]) -> list[float]:

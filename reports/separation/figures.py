@@ -68,7 +68,6 @@ def _describe_references(source: Source) -> str:
 
 
 def _build_metric(source: Source, metric: str) -> Figure:
-    """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
     draft = Draft(f"{metric}-by-n", f"{numbers.NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
     table = select_rows(draft.table, "metric", metric)
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
@@ -102,7 +101,6 @@ def _build_metric(source: Source, metric: str) -> Figure:
 
 
 def _describe_nulls(row: numbers.Row, source: Source) -> str:
-    """Of how many sequences the nulls are."""
     drawn = chance.name_drawn_sequences(row, source.overview["sequences"])
     return (
         f"The nulls are drawn for {drawn}, at N on a log grid; value states of all keys but the sink and the last are "

@@ -81,7 +81,6 @@ _y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(
 
 
 def _draw_effect(rows: Sequence[Row]) -> alt.LayerChart:
-    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, with its interval (Figure 6; ``sink_effect``)."""
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
     return layer_chart(
         rows,
@@ -112,7 +111,6 @@ def draw_effects(curves: Sequence[Row]) -> alt.LayerChart:
 
 
 def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
-    """Add the tooltip of correlations."""
     shown = {"correlation": "Correlation", "correlation_low": "95 % interval from", "correlation_high": "to"}
     lines = tooltips(".3~f", n="N", **shown, heads="Heads")
     return base.encode(y=_y("correlation:Q"), tooltip=[*first, *lines])
@@ -150,7 +148,8 @@ def build_section(source: Source) -> Section:
 def _build_effect(source: Source) -> Figure:
     draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
     if not drop_nulls(draft.rows, "correlation"):
-        return draft.leave_empty(_explain_absence(source, draft.rows))
+        why = explain_no_sink_effect(draft.rows) if draft.rows else NOT_ANALYSED
+        return draft.leave_empty(why if source.last_n else NOTHING_SELECTED)
     peak = select_shown(draft.rows)["n"]
     heads = select_sink_points(source.ask_query("sink_heads", n=peak).rows())
     return draft.show(
@@ -162,9 +161,3 @@ def _build_effect(source: Source) -> Figure:
         marks="Band: 95 % interval over sequences. Hollow: heads that meet no rule, in the colour of the nearest kind.",
         charts=(_draw_effect(draft.rows), *([_draw_heads(heads, peak)] if heads else [])),
     )
-
-
-def _explain_absence(source: Source, rows: list[numbers.Row]) -> str:
-    if not source.last_n:
-        return NOTHING_SELECTED
-    return explain_no_sink_effect(rows) if rows else NOT_ANALYSED

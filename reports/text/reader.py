@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from geometry.quantities import TOP_KEYS
 from reports.explorer.figures import MOST_MEASURED, choose_opening, count_readable
 from reports.figures import Source
-from reports.findings.numbers import Row
 from reports.kinds.head_map import PATTERNS, describe_label
 from reports.rendering import show_text, show_token
 from storage.zarr.arrays import READ_SEQUENCES
@@ -59,7 +58,9 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     return {
         "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
-        "keys": [_shorten(row) for row in keys],
+        "keys": [
+            [list(map(_round, some)) if isinstance(some, list) else some for some in row.values()] for row in keys
+        ],
         "measures": measures,
         "patterns": _describe_labels(source),
         "examples": _list_examples(source, sequences),
@@ -173,11 +174,6 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
         for label, meaning in PATTERNS.items()
         if label in by_label
     ]
-
-
-def _shorten(row: Row) -> list[Any]:
-    """Sequence, query, layer, head, N and lists of the keys of a head, without the names of the columns."""
-    return [list(map(_round, value)) if isinstance(value, list) else value for value in row.values()]
 
 
 def _round(value: float | None) -> float | None:

@@ -41,7 +41,7 @@ def unfolded(browser: Browser, report: ReportSummary) -> Browser:
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [SMALL, THREE, *(pytest.param(DEGENERATE[name], marks=pytest.mark.long) for name in ("least", "only itself"))],
+    [SMALL, THREE, pytest.param(DEGENERATE["only itself"], marks=pytest.mark.long)],
     ids=lambda study: study.study,
 )
 def test_no_error_and_no_request(browser: Browser, study: MadeUp, written: Writer, tmp_path: Path) -> None:

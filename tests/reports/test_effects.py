@@ -75,10 +75,7 @@ def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
     most = max(rows, key=lambda row: row["delta_loss"])
     said = findings.describe_ablation(rows)
     assert f"layer {most['layer']}, head {most['head']}" in said
-    above = sum(row["low"] > 0 for row in rows)
-    assert f"above 0 in {above} of {len(rows)} heads" in said
-    alone = findings.describe_ablation([row | {"low": None, "high": None} for row in rows])
-    assert "there are no intervals" in alone
+    assert f"above 0 in {sum(row['low'] > 0 for row in rows)} of {len(rows)} heads" in said
 
 
 def associated(measure: str, correlation: float, p: float, p_holm: float) -> dict[str, Any]:
@@ -95,7 +92,6 @@ def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
     )
     assert "Of 2 measures, Recall has a significant correlation (" in said
     assert "none has a significant correlation" in findings.describe_correlations([other])
-    assert findings.describe_correlations([]).startswith("Too few heads")
 
 
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:
