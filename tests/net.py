@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-DROPPED = frozenset({"external_scores"})
+DROPPED = frozenset({"external_scores", "contributions"})
 """Tables, or TABLE.COLUMN, that are no more."""
 
-RENAMED: dict[str, str] = {}
+RENAMED = {"contributions": "attention_by_position"}
 """Tables by their former names."""
 
 OWN = frozenset({"studies.provenance", "family_members.origin"})
@@ -36,16 +36,23 @@ FITTED = (
 )
 """How the names of tables begin that hold fits, or what follows from fits."""
 
+RELATIONS = """
+SELECT table_name FROM duckdb_tables()
+UNION ALL
+SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name NOT IN ('margins', 'selection')
+"""
+"""What is compared: tables, and views, which may have been tables; but for those of every selection."""
+
 ULPS, PART, FITTED_PART, CANCELLED = 2, 1e-9, 1e-6, 1e-12
 """What floats may differ by; ``CANCELLED``: part of the largest number of a column, which sums that cancel round to."""
 
 
 def save(root: Path, folder: Path, studies: list[str]) -> None:
-    """Write every table of these studies as FOLDER/STUDY/TABLE.parquet."""
+    """Write every table and view of these studies as FOLDER/STUDY/TABLE.parquet."""
     for name in studies or sorted(path.stem for path in (root / "warehouse").glob("*.duckdb")):
         (folder / name).mkdir(parents=True, exist_ok=True)
         with duckdb.connect(root / "warehouse" / f"{name}.duckdb", read_only=True) as connection:
-            for (table,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            for (table,) in connection.execute(RELATIONS).fetchall():
                 connection.sql(f'FROM "{table}"').write_parquet(str(folder / name / f"{table}.parquet"))
 
 
