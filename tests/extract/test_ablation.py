@@ -108,66 +108,6 @@ def test_a_sink_that_a_window_hides_is_not_measured(name: str, measured: list[bo
     assert all(np.isfinite(effects.loss[:2]).all() for effects in found)
 
 
-def test_all_heads_of_all_layers_by_default_and_chosen_ones_alike() -> None:
-    name = "Llama 2, Llama 3"
-    whole = ablated(name)
-    assert [effects.layer for effects in whole] == [0, 1, 2]
-    assert all(effects.loss.shape == effects.kl.shape == (4, 4) for effects in whole)
-    one = ablated(name, layers=[1], kinds=("sink",))[0]
-    np.testing.assert_allclose(one.kl[0], whole[1].kl[2], atol=TOLERANCE)
-    assert [effects.layer for effects in ablated("LFM 2")] == [1, 3]
-
-
-COPIES = (1, 2)
-"""Layer and head of ``copying_model`` that does what the model does."""
-
-
-def copying_model() -> PreTrainedModel:
-    """A GPT-2 whose one head attends to the key before the query's and copies its token into the prediction.
-
-    Of the residual stream, dimensions 0-15 hold the position, 16-31 the token, and 32-47 what is predicted; all other
-    heads have random queries, keys and values, and write nothing worth reading.
-    """
-    model = tiny_model("gpt2", num_hidden_layers=2, vocab_size=16, tie_word_embeddings=False, initializer_range=0.02)
-    body = model.transformer
-    for embedding, first in ((body.wpe, 0), (body.wte, 16)):
-        embedding.weight.data.zero_()
-        embedding.weight.data[:16, first : first + 16] = torch.eye(16)
-    model.lm_head.weight.data.zero_()
-    model.lm_head.weight.data[:, 32:48] = 0.8 * torch.eye(16)
-    for block in body.h:
-        block.mlp.c_proj.weight.data.zero_()
-    layer, head = COPIES
-    attention = body.h[layer].attn
-    within = torch.arange(16 * head, 16 * (head + 1))
-    queries, keys, values = (attention.c_attn.weight.data[:, part * 64 : part * 64 + 64] for part in range(3))
-    for weights in (queries, keys, values):
-        weights[:, within] = 0
-    queries[1:16, within[:15]] = 20 * torch.eye(15)  # a query at position t asks for position t - 1
-    keys[:16, within] = torch.eye(16)
-    values[16:32, within] = torch.eye(16)
-    attention.c_proj.weight.data[within] = 0
-    attention.c_proj.weight.data[within, 32:48] = torch.eye(16)
-    return model
-
-
-def test_the_one_head_that_copies_is_found_by_what_the_loss_rises_by() -> None:
-    """On tokens in pairs that repeat, where the next token is the one before the query's."""
-    model, pairs = copying_model(), torch.tensor([[3, 9], [14, 0], [5, 6]])
-    found = []
-    for pair in pairs:
-        ids = pair.repeat(8)
-        known = probe(model, ids[None])
-        effects = list(ablate(ResumableModel(model, known, ids), known, ids, kinds=("zero",)))
-        found.append(np.stack([one.loss[0] - one.plain_loss for one in effects]))
-        assert effects[0].plain_loss < 0.5
-    others = np.ones(found[0].shape, bool)
-    others[COPIES] = False
-    for delta in found:
-        assert delta[COPIES] > 1
-        assert np.abs(delta[others]).max() < 0.05
-
-
 @pytest.mark.parametrize("together", [1, 2, 5, 99])
 def test_how_many_rows_go_together_does_not_matter(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = ablated("Qwen 3")

@@ -18,7 +18,7 @@ from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
-from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer
+from tests.extract.tiny import text, tiny_tokenizer
 from tests.refusals import read_refusal
 
 KEYS = 16
@@ -50,17 +50,6 @@ def write_jsonl(path: Path, texts: list[str]) -> Path:
 def book(tmp_path: Path) -> Path:
     (tmp_path / "book.txt").write_text(text(3000), encoding="utf-8")
     return tmp_path / "book.txt"
-
-
-def test_windows_are_equal_long_start_with_bos_and_are_text_of_the_corpus(book: Path) -> None:
-    chosen = windows(corpus(book), sequences=20)
-    assert chosen.tokens.shape == (20, KEYS)
-    assert chosen.tokens.dtype == np.int32
-    assert (chosen.tokens[:, 0] == WITH_BOS.bos_token_id).all()
-    whole = text(3000)
-    assert all(WITH_BOS.decode(row[1:]) in whole for row in chosen.tokens)
-    assert len(np.unique(chosen.tokens, axis=0)) == 20
-    assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (1, 0, None)
 
 
 def test_the_seed_alone_decides(book: Path) -> None:
@@ -201,18 +190,6 @@ def test_repeated_tokens_are_ordinary_ones_twice(keys: int, tokenizer: Any) -> N
     assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (0, 0, None)
     assert chosen.sha256 == hashlib.sha256(chosen.tokens.astype("<i4").tobytes()).hexdigest()
     assert hash_corpus(corpus("repeated")) is None
-
-
-def test_repeated_tokens_are_uniform_over_the_vocabulary_and_decided_by_the_seed() -> None:
-    """Every token has its share, within five standard deviations of a binomial count."""
-    first, again, other = (windows(corpus("repeated"), 400, seed, 129).tokens for seed in (1, 1, 2))
-    assert (first == again).all()
-    assert (first[:, 1:] != other[:, 1:]).any(axis=1).all()
-    ordinary = corpora.list_ordinary_tokens(WITH_BOS)
-    assert set(ordinary) == set(range(VOCABULARY)) - {0, 1}
-    counts = np.bincount(first[:, 1:65].ravel(), minlength=VOCABULARY)[ordinary]
-    expected = counts.sum() / len(ordinary)
-    assert abs(counts - expected).max() < 5 * expected**0.5
 
 
 def test_tokens_marked_special_are_not_among_the_random_ones() -> None:

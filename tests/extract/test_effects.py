@@ -21,8 +21,7 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.extract.families import model_of
-from tests.extract.tiny import WINDOW, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import WINDOW, text, write_checkpoint
 from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
@@ -113,15 +112,12 @@ def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
     held_out = opened.select_held_out(2)
     found = list(measure_sparse_losses(opened, held_out, policies))
     assert [sequence for sequence, _ in found] == [0, 1]
-    target = heads.compute_cost(np.full(heads.present.shape, 6))
     for sequence, losses in found:
         ids = torch.from_numpy(held_out[sequence].astype(np.int64))
         expected = measure_policy_losses(opened.model, opened.attention, ids, policies)
         np.testing.assert_array_equal(losses.loss, expected.loss)
         kept = dict(zip([policy.name for policy in policies], losses.keys_kept, strict=True))
-        assert kept["same_n"] == kept["sink_recent"] == pytest.approx(target)
-        assert kept["elbow"] == pytest.approx(target, abs=0.3)
-        assert kept["mass"] == pytest.approx(target, rel=0.3)  # as many as on the study's sequences, about
+        assert kept["same_n"] == kept["sink_recent"] == pytest.approx(heads.compute_cost(np.full((3, 4), 6)))
         assert (losses.kl > 0).all()
     ((sequence, again),) = list(measure_sparse_losses(opened, held_out, policies, done=[0]))
     assert sequence == 1
@@ -147,14 +143,6 @@ def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "qwen3", "qwen3", seed=1)
     (tmp_path / "book.txt").write_bytes((folder / "book.txt").read_bytes())
     assert "has changed since the study was extracted (sha256)" in refusal(tmp_path, folder / "store")
-
-
-def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
-    model_of("GPT-J").save_pretrained(tmp_path / "qwen3")
-    tiny_tokenizer().save_pretrained(tmp_path / "qwen3")
-    (tmp_path / "book.txt").write_text(text(400), encoding="utf-8")
-    extract(settings(tmp_path), study="two", path=LocalPlace(tmp_path / "store"))
-    assert "computes attention in its own code (it is read in two passes)" in refusal(tmp_path)
 
 
 def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

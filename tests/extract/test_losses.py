@@ -57,13 +57,6 @@ def test_equal_logits_diverge_by_exactly_nothing() -> None:
     assert found.loss.unique().numel() == 1
 
 
-def test_half_precision_is_widened() -> None:
-    logits, plain, ids = (tensor.bfloat16() if tensor.is_floating_point() else tensor for tensor in drawn())
-    found, (losses, divergences) = compare(logits, plain, ids), definition(logits, plain, ids)
-    assert found.loss.tolist() == pytest.approx(losses, abs=1e-6)
-    assert found.kl.tolist() == pytest.approx(divergences, **ROUNDED)
-
-
 def test_memory_is_that_of_some_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 2**14)
     logits, plain, ids = drawn()

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import hashlib
 import json
 import os
 import random
@@ -153,11 +152,6 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
     renamed = hash_files(corpus(moved))
     put(moved / "c.jsonl", as_lines(TEXTS))
     assert len({first, renamed, hash_files(corpus(moved))}) == 3
-    lines = {path.relative_to(moved).as_posix(): path for path in moved.rglob("*") if path.suffix in {".txt", ".gz"}}
-    del lines[".hidden.txt"], lines[".git/x.txt"]
-    lines |= {"a/x.parquet": moved / "a/x.parquet", "c.jsonl": moved / "c.jsonl"}
-    slow = "".join(f"{name} {hashlib.sha256(lines[name].read_bytes()).hexdigest()}\n" for name in sorted(lines))
-    assert hash_files(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_project.study.studies import parse_study
-from extract.settings import BUILT_IN, Shard
+from extract.settings import Shard
 from storage.errors import UserError
 from tests.refusals import read_refusal
 
@@ -113,16 +113,6 @@ def test_a_model_that_is_no_directory_has_no_files_to_name(identity: str) -> Non
 def test_a_named_file_is_inside_the_directory(name: str) -> None:
     with pytest.raises(UserError, match=r"should be the name of a \.gguf file inside the directory or repository"):
         parse_study("one", GIVEN | {"model": {"id": "acme/tiny", "gguf": name}}, "studies.yaml")
-
-
-def test_built_in_corpora_are_named_by_what_they_are() -> None:
-    named = {given: parse_study("one", GIVEN | {"corpus": given}, "x").corpus.name for given in (*BUILT_IN, "a/b")}
-    assert named == {
-        "embedded": "the manual of Python",
-        "prose": "English prose",
-        "repeated": "repeated random tokens",
-        "a/b": "a/b",
-    }
 
 
 @pytest.mark.parametrize("name", ["sink_measure", "every_query"])

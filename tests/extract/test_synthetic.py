@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagster_project.study.studies import locate_shipped_file, parse_study, read_studies
+from dagster_project.study.studies import parse_study
 from extract.extraction import ExtractionReport, extract
 from extract.models import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
@@ -76,17 +76,6 @@ def test_queries_share_all_but_where_the_phases_end() -> None:
         assert replace(one, query=95, assumed=replace(one.assumed, **edges)) == other
         assert abs(one.assumed.t_1 / 41 - other.assumed.t_1 / 96) < 0.02
     assert plant_heads(settings(queries=None)) == late
-
-
-def test_no_two_parameters_of_the_shipped_study_go_together() -> None:
-    study = read_studies(locate_shipped_file())["synthetic"].select_extraction()
-    heads = plant_heads(study)
-    together = np.corrcoef([column(heads, name) for name in OF_WEIGHTS])
-    assert np.abs(together[np.triu_indices(len(OF_WEIGHTS), 1)]).max() < 0.6
-    together = np.corrcoef([column(heads[::2], name) for name in OF_VALUES])
-    assert np.abs(together[np.triu_indices(len(OF_VALUES), 1)]).max() < 0.6
-    layers = np.array([head.layer for head in heads])
-    assert max(abs(np.corrcoef(layers, column(heads, name))[0, 1]) for name in OF_VALUES + OF_WEIGHTS) < 0.6
 
 
 def test_one_head_has_the_first_of_every_range() -> None:
