@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import escape
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
@@ -450,7 +450,7 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
         tables = {
             name: connection.sql(text, params=given).to_arrow_table() for name, (text, given) in asked_for.items()
         }
-    described = {name: _describe_columns(table) for name, table in tables.items()}
+    described = {name: _describe_columns(table, _list_comments()) for name, table in tables.items()}
     return described | {"tokens": pa.Table.from_batches([tokens]).drop_columns("sequence")}
 
 
@@ -464,22 +464,18 @@ def _build_level_rows(
         yield "head_levels", rows.build_batch(place | {name: column.ravel() for name, column in course.items()})
 
 
-def _describe_columns(table: pa.Table) -> pa.Table:
-    """The table with the comments of the warehouse's columns of the same names as metadata of its fields."""
-    known = {
-        name: text
-        for relation in (
-            "head_taxonomy",
-            "kinds_by_sequence",
-            "concentration",
-            "value_scales",
-            "attention_rows",
-            "heads",
-        )
-        for name, text in sql.read_statement("schema", relation).columns.items()
-    } | sql.read_statement("views", "selection").columns
+def _describe_columns(table: pa.Table, known: Mapping[str, str]) -> pa.Table:
+    """The table with descriptions of its columns as metadata of its fields."""
     fields = [field.with_metadata({"description": known.get(field.name, "")}) for field in table.schema]
     return table.cast(pa.schema(fields))
+
+
+@cache
+def _list_comments() -> dict[str, str]:
+    """The comments of the warehouse's columns by name."""
+    relations = ("head_taxonomy", "kinds_by_sequence", "concentration", "value_scales", "attention_rows", "heads")
+    known = {name: text for one in relations for name, text in sql.read_statement("schema", one).columns.items()}
+    return known | sql.read_statement("views", "selection").columns
 
 
 def _list_patterns(captured: Capture) -> pa.Table:
@@ -513,9 +509,7 @@ def _list_queries(captured: Capture, every_query: Tensor, tokens: pa.Array) -> p
             columns[quantity.name] = column.ravel().astype(quantity.dtype)
         batches.append(rows.build_batch(columns))
     table = pa.Table.from_batches(batches)
-    described = {name: quantity.describe() for name, quantity in declared.items()}
-    fields = [field.with_metadata({"description": described.get(field.name, "")}) for field in table.schema]
-    return table.cast(pa.schema(fields))
+    return _describe_columns(table, {name: quantity.describe() for name, quantity in declared.items()})
 
 
 def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:

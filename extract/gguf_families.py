@@ -17,39 +17,24 @@ from typing import Any
 
 from extract.gguf_header import Header, HeaderError
 
+_ZERO = (
+    "activation_sparsity_scale attention.clamp_kqv attention.max_alibi_bias attention.scale "
+    "attention.shared_kv_layers attention.sliding_window attention.sliding_window_pattern "
+    "attention.temperature_length attn_logit_softcapping embedding_length_per_layer_input expert_count "
+    "expert_shared_count expert_used_count final_logit_softcapping leading_dense_block_count nextn_predict_layers "
+    "pooling_type rope.scaling.yarn_ext_factor "
+)
+_ZERO_OR_ONE = (
+    "attention.output_scale attention.temperature_scale embedding_scale expert_group_count "
+    "expert_group_used_count expert_weights_scale logit_scale residual_scale rope.scale_linear "
+    "rope.scaling.factor "
+)
 WITHOUT_EFFECT: Mapping[str, tuple[object, ...]] = {
-    "activation_sparsity_scale": (0,),
+    **dict.fromkeys(_ZERO.split(), (0,)),
+    **dict.fromkeys(_ZERO_OR_ONE.split(), (0, 1)),
+    **dict.fromkeys(("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"), (1,)),
     "attention.causal": (True,),
-    "attention.clamp_kqv": (0,),
-    "attention.max_alibi_bias": (0,),
-    "attention.output_scale": (0, 1),
-    "attention.scale": (0,),
-    "attention.shared_kv_layers": (0,),
-    "attention.sliding_window": (0,),
-    "attention.sliding_window_pattern": (0,),
-    "attention.temperature_length": (0,),
-    "attention.temperature_scale": (0, 1),
-    "attn_logit_softcapping": (0,),
-    "embedding_length_per_layer_input": (0,),
-    "embedding_scale": (0, 1),
-    "expert_count": (0,),
-    "expert_group_count": (0, 1),
-    "expert_group_used_count": (0, 1),
-    "expert_shared_count": (0,),
-    "expert_used_count": (0,),
-    "expert_weights_scale": (0, 1),
-    "final_logit_softcapping": (0,),
-    "leading_dense_block_count": (0,),
-    "logit_scale": (0, 1),
-    "nextn_predict_layers": (0,),
-    "pooling_type": (0,),
-    "residual_scale": (0, 1),
-    "rope.scale_linear": (0, 1),
-    "rope.scaling.attn_factor": (1,),
-    "rope.scaling.factor": (0, 1),
     "rope.scaling.type": ("none",),
-    "rope.scaling.yarn_attn_factor": (1,),
-    "rope.scaling.yarn_ext_factor": (0,),
     "tensor_data_layout": ("Meta AI original pth", "jploski"),
 }
 """Entries, after the architecture's name, and the values with which they change nothing."""

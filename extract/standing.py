@@ -39,17 +39,12 @@ UNRECORDED = 3
 """The version of a store whose provenance records none."""
 
 CHANGED = {
-    ("corpus", "sha256"): "the corpus file has changed",
-    ("model", "sha256"): "the model's weights have changed",
-    ("model", QUANTISATION): "the model's weights have changed",
-    ("model", "name"): "the model's weights have changed",
-    ("model", OTHER_FILES): "the index of the model's weights or its generation configuration has changed",
-    ("model", "architecture"): "the model's architecture has changed",
-    ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
-    ("tokenizer", "sha256"): "the model's tokenizer has changed",
-    ("tokenizer", "start"): "the model's tokenizer has changed",
-    ("tokenizer", "end"): "the model's tokenizer has changed",
-    ("tokenizer", OTHER_FILES): "the model's tokenizer has changed",
+    "corpus.sha256": "the corpus file has changed",
+    **dict.fromkeys(("model.sha256", f"model.{QUANTISATION}", "model.name"), "the model's weights have changed"),
+    f"model.{OTHER_FILES}": "the index of the model's weights or its generation configuration has changed",
+    "model.architecture": "the model's architecture has changed",
+    "model.initialised_by": "the libraries that draw the model's random weights have changed",
+    **{f"tokenizer.{part}": "the model's tokenizer has changed" for part in ("sha256", "start", "end", OTHER_FILES)},
 }
 """The reason shown for each input that differs."""
 
@@ -175,8 +170,8 @@ def _describe_model(settings: ExtractionSettings) -> dict[str, Any]:
 
 def _describe_changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
     """Describe which inputs of equal settings have changed; None if none has."""
-    unlike = [(part, name) for part in now for name in now[part] if now[part][name] != was[part].get(name)]
-    return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {'.'.join(key)} has changed") for key in unlike)) or None
+    unlike = [f"{part}.{name}" for part in now for name in now[part] if now[part][name] != was[part].get(name)]
+    return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {key} has changed") for key in unlike)) or None
 
 
 def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Training of the embedded model: tokenizer, weights and model card, from plain text.
+"""Training of the embedded model: tokenizer, weights and measurements, from plain text.
 
 Run it as ``python -m model_training --text DIR --state STATE``, where ``DIR`` holds public-domain English
 ``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
@@ -8,7 +8,6 @@ family ``training`` and also writes its checkpoints.
 
 import argparse
 import json
-import platform
 import random
 import sysconfig
 import time
@@ -366,51 +365,6 @@ def write_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast,
     tokenizer.save_pretrained(folder)
 
 
-CARD = """\
----
-language: en
-pipeline_tag: text-generation
----
-# A small language model
-
-A LLaMA language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads, width {recipe.width},
-context {recipe.context}, vocabulary {recipe.vocabulary}), trained from scratch for the studies that come with the
-package; see `docs/embedded-model.md`. It is not an assistant, and its output has no practical use.
-
-Made by `python -m model_training` in {hours:.1f} hours on {machine}, and measured by that run on {windows} held-out
-windows of each kind of text, before the weights were rounded to bfloat16.
-
-| step | manual / English, nats a token | saturated | keys | weight on position 0, by layer | norm of v_0, by layer |
-|---|---|---|---|---|---|
-{rows}
-
-## Recipe
-
-```json
-{settings}
-```
-"""
-
-
-def write_card(training: Training) -> str:
-    """The text of the model card: measurements by step, and the recipe."""
-    rows = [
-        f"| {mark['step']:,} | {mark['loss']['manual']:.2f} / {mark['loss']['english']:.2f} | "
-        f"{mark['saturated']:.1%} | {mark['effective_keys']:.0f} | "
-        f"{', '.join(f'{weight:.2f}' for weight in mark['sink_weight'])} | "
-        f"{', '.join(f'{norm:.2f}' for norm in mark['sink_norm'])} |"
-        for mark in training.marks
-    ]
-    return CARD.format(
-        recipe=training.recipe,
-        hours=training.seconds / 3600,
-        machine=f"{torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}",
-        windows=WINDOWS,
-        rows="\n".join(rows),
-        settings=json.dumps(asdict(training.recipe), indent=2),
-    )
-
-
 def read_text(
     folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast | None
 ) -> tuple[PreTrainedTokenizerFast, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -434,7 +388,7 @@ def read_text(
 
 
 def main() -> None:
-    """Start or continue training, then write the model and its card."""
+    """Start or continue training, then write the model, and its recipe and measurements beside it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
     parser.add_argument("--state", type=Path, required=True, help="folder where the run is saved")
@@ -450,7 +404,8 @@ def main() -> None:
     training.run(streams, held_out)
     if not recipe.checkpoints:
         write_checkpoint(training.model, tokenizer, out)
-    (out / "README.md").write_text(write_card(training), encoding="utf-8")
+    record = {"recipe": asdict(recipe), "hours": training.seconds / 3600, "marks": training.marks}
+    (out / "training.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":
