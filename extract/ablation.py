@@ -107,24 +107,13 @@ def ablate(
 ) -> Iterator[LayerEffects]:
     """Replace one head after another over one sequence of token ids, int64 (K,), layer by layer.
 
-    Yields the effects of each layer as soon as they are measured, in ascending order. Memory beside the model's: logits
-    and hidden states of the plain pass, K * (V + layers * hidden size) numbers of the model's type; K * V logarithms of
-    probabilities in float32; and one pass of ``count_rows_per_pass`` rows, at most ``ROW_BYTES`` or the size of one
-    row.
+    Yields the effects of each layer as soon as they are measured, in ascending order. Heads are those of ``layers``, or
+    some of them, each as (layer, head); all if None. Under ``mean`` they are replaced by z of ``means``, by layer
+    (H, Dv): see ``compute_mean_of_others``. ``ValueError`` if there are none; ``UserError`` as ``intervene``.
 
-    Parameters
-    ----------
-    means
-        By layer, z that every head is replaced by under ``mean``, (H, Dv): see ``compute_mean_of_others``.
-    layers, heads
-        Layers whose heads are replaced, and heads, each as (layer, head); all if None.
-
-    Raises
-    ------
-    UserError
-        If the model is read in two passes, or there is not enough memory for one row.
-    ValueError
-        If ``kinds`` contains ``mean`` and no means are given.
+    Memory beside the model's: logits and hidden states of the plain pass, K * (V + layers * hidden size) numbers of the
+    model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass`` rows, at most
+    ``ROW_BYTES`` or the size of one row.
     """
     if "mean" in kinds and means is None:
         raise ValueError("heads cannot be replaced by their means: no means are given")

@@ -46,25 +46,13 @@ OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
 
 
 class Buffers:
-    """Memory for the captured tensors of one batch, reused for the next.
+    """Memory for the captured tensors of one batch, reused for the next; value states in ``dtype``, all else in
+    float32.
 
     The axes head, kv_head and head_dim are as long as the largest layer needs; elements beyond the size of a smaller
-    layer, and all of a layer without softmax attention, are NaN.
-
-    Parameters
-    ----------
-    layers
-        Sizes of all layers of the model.
-    batch, queries, keys
-        Most sequences in a batch, queries of each, and length of each.
-    dtype
-        Type of the value states; all else is float32.
-    received
-        Whether to allocate received attention.
-    every_query
-        Whether to allocate the measures of every query.
-    pin
-        Whether the memory is page-locked, which lets a GPU copy to it while it continues computing.
+    layer, and all of a layer without softmax attention, are NaN. ``batch`` is the most sequences; ``received`` and
+    ``every_query`` say whether there is memory for what is only measured if asked for; ``pin``, whether it is
+    page-locked, which lets a GPU copy to it while it continues computing.
     """
 
     tensors: dict[str, Tensor]

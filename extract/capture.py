@@ -243,18 +243,9 @@ def capture(
     """Let the model read ``input_ids`` (B, K), without padding, and capture some queries' attention in every layer.
 
     Only the base model runs: no logits are computed. Tensors captured on a GPU are still being copied when this
-    returns; ``Capture.wait`` waits for them.
-
-    Parameters
-    ----------
-    model, attention, input_ids
-        A causal language model, the result of ``probe`` for it, and the token ids that it reads.
-    queries
-        Positions of the queries, from 0 to K - 1.
-    buffers
-        Memory for the captured tensors, of the same queries and keys and at least as many sequences; new if None.
-    every_query
-        Whether all queries are measured, for which the buffers must have memory.
+    returns; ``Capture.wait`` waits for them. ``attention`` is the result of ``probe``; ``queries`` are positions from 0
+    to K - 1; ``buffers`` have the same queries and keys, at least as many sequences, and memory for what
+    ``every_query`` adds; new ones are made if None.
 
     Raises
     ------

@@ -146,20 +146,13 @@ def extract(
     stored in another type than the model's, those of one sequence. A finished store is only checked, without loading
     the model. For the model ``synthetic``, sequences are drawn one by one, each independent of those drawn before.
 
-    Parameters
-    ----------
-    shard
-        The part of the sequences to extract; several processes may extract theirs into one store at the same time.
-        None: all, and no other process writes to the store.
-    before
-        Called when all sizes are known and before anything is written, unless nothing is missing.
+    Of a ``shard`` only its part of the sequences is extracted; several processes may extract theirs into one store at
+    the same time. ``before`` is called when all sizes are known and before anything is written, unless nothing is
+    missing.
 
-    Raises
-    ------
-    UserError
-        If the model, the corpus or the device cannot be used as requested, the store was made with other settings, the
-        model's numbers are not finite or too large for the store, there is not enough memory for one sequence, or the
-        disk is full or not writable.
+    ``UserError`` if the model, the corpus or the device cannot be used as requested, the store was made with other
+    settings, the model's numbers are not finite or too large for the store, there is not enough memory for one
+    sequence, or the disk is full or not writable.
     """
     started = time.monotonic()
     task = _Task(settings, study, path, shard, before)

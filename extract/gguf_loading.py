@@ -1,4 +1,10 @@
-"""GGUF files as transformers reads them: all weights are dequantised. ``extract.gguf_models`` checks a file first."""
+"""GGUF files as transformers reads them: all weights are dequantised. ``extract.gguf_models`` checks a file first.
+
+Of a byte-level tokenizer a file names how text is split (``tokenizer.ggml.pre``), after the tokenizer of a model; the
+regular expressions are in llama.cpp. transformers' reader knows some names, and splits text of all others as GPT-2
+does. Here they are refused unless they are in ``SPLITS``. What begins a text, if the file does not say, is llama.cpp's
+default.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -10,13 +16,14 @@ from io import StringIO
 from math import gcd
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import gguf
 import numpy as np
 import transformers
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from numpy.typing import NDArray
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -26,13 +33,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 from transformers.utils.import_utils import is_kernels_available
 
 from extract.gguf_families import FAMILIES, NEWER, read_fields
 from extract.gguf_header import Tensor, read_header
 from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
-from extract.gguf_tokenizers import follow_file
 from extract.unchanged import keep_while_unchanged
 from storage.errors import UserError
 
@@ -41,6 +48,31 @@ SPECIAL = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padd
 
 ROW = 2**14
 """Most elements that are dequantised as one row."""
+
+
+USER_DEFINED = 4
+"""Type of a token that is matched whole in a text."""
+
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+SPLITS: dict[str, tuple[str, ...]] = {
+    **{name: (split,) for name, split in GGUF_PRE_TOKENIZER_SPLITS.items()},
+    **dict.fromkeys(("gpt-2", "phi-2"), (_GPT2,)),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), (r"\p{N}", _GPT2)),
+}
+"""Expressions by which text is split, one after the other, by their name in the file."""
+
+WHOLE = {
+    *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"),
+    *("tekken", "gpt-4o"),
+}
+"""Names whose tokenizers take a part of the text that is a token as it is, without merges."""
+
+BEGINS = WHOLE - {"gpt-4o"}
+"""Names with which text begins with BOS unless the file says otherwise."""
+
+COMPOSED = {"qwen2", "qwen35"}
+"""Names whose tokenizers compose characters (NFC) first."""
 
 
 @contextmanager
@@ -138,7 +170,7 @@ def load_tokenizer(model: GgufModel) -> PreTrainedTokenizerBase:
     """The tokenizer of a file, read once as ``load_config``.
 
     Callers get the same object, since copies take long, and must not change it. Raises what transformers and
-    ``gguf_tokenizers.follow_file`` raise.
+    ``follow_file`` raise.
     """
     return follow_file(_load_tokenizer(model.path), model)
 
@@ -237,3 +269,65 @@ def check_architecture(model: GgufModel) -> None:
 def list_architectures() -> list[str]:
     """Names in GGUF of the architectures that are read from GGUF files."""
     return sorted({*FAMILIES, *NEWER})
+
+
+def follow_file(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> PreTrainedTokenizerBase:
+    """The tokenizer that transformers has read from a file, with the rules that the file names.
+
+    ``UserError`` if the kind of tokenizer or the way in which it splits text is not known, or text should begin with a
+    BOS that the file does not name.
+    """
+    metadata, backend = model.header.metadata, tokenizer.backend_tokenizer
+    kind, pre = metadata.get(f"{TOKENIZER}model"), metadata.get(f"{TOKENIZER}pre")
+    prefix = metadata.get(
+        f"{TOKENIZER}add_space_prefix", kind == "llama" and not model.architecture.startswith("gemma")
+    )
+    if kind == "gpt2":
+        if pre not in SPLITS:
+            _refuse_tokenizer(
+                model, f"tokenizer.ggml.pre {pre!a}, whose way to split text is not known", ", ".join(SPLITS)
+            )
+        if prefix:
+            _refuse_tokenizer(
+                model, "add_space_prefix beside a byte-level tokenizer, which puts no space before a text", "false"
+            )
+        backend.normalizer = normalizers.NFC() if pre in COMPOSED else None
+        splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in SPLITS[pre]]
+        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, as_bytes])
+        backend.model.ignore_merges = pre in WHOLE
+    elif kind == "llama":
+        spaces = normalizers.Replace(" ", "▁")
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+        backend.pre_tokenizer = None
+        _add_spaces(tokenizer, model)
+    elif kind != "gemma4":
+        _refuse_tokenizer(model, f"a tokenizer of the kind {kind!a}", "gpt2, llama, gemma4")
+    _set_bos(tokenizer, model, default=kind == "llama" or pre in BEGINS)
+    return tokenizer
+
+
+def _add_spaces(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> None:
+    """Let runs of spaces that the file marks as whole tokens be matched as such, the longest first.
+
+    transformers' reader spells those of Gemma as the vocabulary of its other form does, and does not mark them.
+    """
+    vocabulary, metadata = tokenizer.get_vocab(), model.header.metadata
+    marked = zip(metadata[TOKENS], metadata.get(f"{TOKENIZER}token_type", ()), strict=False)
+    runs = (token.replace(" ", "▁") for token, kind in marked if kind == USER_DEFINED and token not in vocabulary)
+    tokenizer.add_tokens([AddedToken(run, normalized=True) for run in runs if run in vocabulary])
+
+
+def _set_bos(tokenizer: PreTrainedTokenizerBase, model: GgufModel, *, default: bool) -> None:
+    """Let text begin with BOS if the file says so; that of Gemma 4 never does, since its chat template writes BOS."""
+    begins = model.adds_bos if model.adds_bos is not None else default
+    if begins and tokenizer.bos_token_id is None:
+        _refuse_tokenizer(model, "a tokenizer that puts BOS before a text", f"{TOKENIZER}bos_token_id, which it lacks")
+    if tokenizer.add_bos_token != begins and model.header.metadata.get(f"{TOKENIZER}model") != "gemma4":
+        tokenizer.add_bos_token = begins
+
+
+def _refuse_tokenizer(model: GgufModel, what: str, known: str) -> NoReturn:
+    raise UserError(
+        f"The model '{model.name}' has {what} (needed: {known}); measure its safetensors, or convert it again"
+    )

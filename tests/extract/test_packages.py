@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extract.checks import check_inputs
-from extract.packages import find_package_file
+from extract.gguf_models import find_package_file
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.gguf_files import write_gguf

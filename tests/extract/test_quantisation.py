@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from extract.models import describe, load
-from extract.quantisation import round_weights
+from extract.models import describe, load, round_weights
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.tiny import tiny_model, write_checkpoint
