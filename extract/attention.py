@@ -75,12 +75,13 @@ def compute_received_attention(query: Tensor, key: Tensor, how: Weighting) -> Te
     """Mean weight that each key gets from the queries at and after its position, float32 (B, H, K).
 
     The sum over all queries divided by (K - position), as in ``eval_sink_open_source.py`` of Attention-Sink (Gu et al.
-    2025); a query whose window hides the key counts with 0. The weights of ``count_block_rows`` queries are in memory
-    at a time.
+    2025); a query whose window hides the key counts with 0. ``BLOCK_BYTES`` of weights, or those of one
+    query, are in memory at a time.
     """
     float_key, keys = key.float(), key.shape[2]
     received = query.new_zeros((*query.shape[:2], keys), dtype=torch.float32)
-    for rows in torch.arange(keys, device=key.device).split(count_block_rows(query)):
+    together = max(1, BLOCK_BYTES // received.nbytes)
+    for rows in torch.arange(keys, device=key.device).split(together):
         end = int(rows[-1]) + 1
         received[..., :end] += how.compute(query, float_key[:, :, :end], rows)[..., :end].sum(dim=2)
     return received / torch.arange(keys, 0, -1, device=key.device)
@@ -239,12 +240,6 @@ def count_pattern_rows(query: Tensor, *, together: bool) -> int:
     each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
     for_cache = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
     return max(1, (most if together else min(for_cache, most)) // each)
-
-
-def count_block_rows(query: Tensor) -> int:
-    """Number of queries of (B, H, K, D) whose float32 weights together take ``BLOCK_BYTES``, at least one."""
-    batch, heads, keys, _ = query.shape
-    return max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
 
 
 def find_visible_keys(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:

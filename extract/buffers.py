@@ -17,7 +17,6 @@ from storage.zarr.arrays import AXES_OF_KEYS, LayerSize
 IN_FLIGHT = 2
 """Layers whose copies from a GPU may be in progress; ``put`` waits for earlier ones, so their temporaries are freed."""
 
-
 AXES = {
     "weights": "bqhk",
     "values": "bgkd",
@@ -39,7 +38,6 @@ OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": 
 
 OF_PATTERNS = ("patterns", "chance", "pattern_queries")
 """The tensors of ``extract.attention.Patterns``, in its order."""
-
 
 OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
 """The tensors of ``extract.attention.EveryQuery``, in its order."""
@@ -110,10 +108,8 @@ class Buffers:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
         Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention is kept if
-        there is memory for it. Copies from a GPU may continue
-        after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
-
-        ``ValueError`` if a tensor does not have the layer's shape, or has more sequences than fit.
+        there is memory for it. Copies from a GPU may continue after this returns, until ``wait``; the given tensors may
+        be freed meanwhile, but must not be changed. ``ValueError`` if a tensor has another shape than the layer.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}

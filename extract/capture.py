@@ -40,7 +40,7 @@ from extract.hub import summarise_error
 from extract.implementations import find_own_attention, restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
 from extract.language_models import check_modules
-from extract.models import is_out_of_memory
+from extract.models import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from geometry.arrays import I64
 from storage.errors import UserError
@@ -214,7 +214,7 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     last = input_ids.shape[1] - 1
     try:
         recorder = _run(model, input_ids, sorted({last // 2, last}))
-    except two_pass.MODEL_ERRORS as error:
+    except MODEL_ERRORS as error:
         if is_out_of_memory(error):
             raise
         raise UserError(

@@ -19,14 +19,10 @@ from storage.errors import UserError
 
 
 def check_inputs(settings: ExtractionSettings) -> None:
-    """Refuse a local model or corpus that is missing or not valid.
+    """Refuse (``UserError``) a local model or corpus that is missing or not valid, or has too few positions.
 
     The headers of weights files and the configuration are read; neither weights nor text are. Ids of the hub and the
     device are not checked.
-
-    ``UserError`` if a local model is neither a directory with a valid configuration, weights in safetensors and a
-    tokenizer, nor a valid GGUF file, or has fewer positions than ``context_length``; if a local corpus is missing,
-    empty or of an unknown kind.
     """
     if settings.model.id == SYNTHETIC:
         return

@@ -26,11 +26,9 @@ from storage.errors import UserError
 SHUFFLED = 1024
 """Windows in the shuffle buffer."""
 
-
 PIECE = 2 * readers.BLOCK
 """Most characters of a document that are tokenised at a time, which takes some 160 bytes of memory for each; no block
 of a ``.txt`` file has more."""
-
 
 MOST_LOST = 0.1
 """Largest share of the characters of a text for which a tokenizer may have no token."""

@@ -59,12 +59,8 @@ class OpenedModel:
 def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedModel:
     """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read.
 
-    Raises
-    ------
-    UserError
-        If the study is synthetic or not completely extracted, or its model has changed since or cannot be loaded.
-    UneditableError
-        If the model is read in two passes, so that its heads cannot be changed.
+    ``UserError`` if the study is synthetic or not completely extracted, or its model has changed since or cannot be
+    loaded; ``UneditableError`` if it is read in two passes, so that its heads cannot be changed.
     """
     if settings.model.id == SYNTHETIC:
         raise UserError("A synthetic study has no model whose heads could be changed; leave out effects")

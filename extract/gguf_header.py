@@ -77,15 +77,8 @@ def read_header(path: Path) -> Header:
     """Read the header of a file, once as long as no other is, and check it against the file's size.
 
     Afterwards, all lengths and places in the file are inside it, no two tensors overlap, no name occurs twice, arrays
-    are not nested, and the limits of this module hold.
-
-    Raises
-    ------
-    HeaderError
-        If any of this is not so, or the file is of another format, version or byte order, or holds a type of value or
-        tensor that ``gguf`` does not know.
-    OSError
-        If the file cannot be read.
+    are not nested, and the limits of this module hold. ``HeaderError`` if any of this is not so, or the file is of
+    another format, version or byte order, or holds a type of value or tensor that ``gguf`` does not know.
     """
     with path.open("rb") as file:
         return _Reader(file, os.fstat(file.fileno()).st_size).read()

@@ -69,8 +69,8 @@ class GgufModel:
         """Read and check the header of a file that the user calls ``name``; no tensor is read.
 
         ``UserError`` if it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or
-        tokenizer, has sizes that its tensors contradict, or tensors of a type that is not dequantised, or entries of
-        its architecture that transformers would ignore.
+        tokenizer, has sizes that its tensors contradict, tensors of a type that is not dequantised, or entries of its
+        architecture that transformers would ignore.
         """
         try:
             if not S_ISREG(path.stat().st_mode):

@@ -71,19 +71,10 @@ from extract.tokenizer_files import check_start
 from extract.tokenizer_files import load_tokenizer as load_tokenizer_files
 from storage.errors import UserError
 
-LOADING_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    StrictDataclassError,
-    TypeError,
-    ValueError,
-)
+MODEL_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of models that cannot read a plain sequence, or cannot read one in blocks."""
+
+LOADING_ERRORS = (*MODEL_ERRORS, ArithmeticError, ImportError, OSError, SafetensorError, StrictDataclassError)
 """Errors that transformers and tokenizers raise for checkpoints that they cannot read."""
 
 OVERSIZE = 2

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from extract.capture import TOLERANCE, Attention, is_different
 from extract.interventions import Call, intervene
-from extract.two_pass import MODEL_ERRORS
+from extract.models import MODEL_ERRORS
 
 TRIED = 16
 """Tokens of the sequence on which resuming is tested."""

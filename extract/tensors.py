@@ -103,11 +103,7 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
     """
     for prefix, part in _iterate_parts(config):
         for field, value in part.items():
-            if (
-                why := _find_type_error(field, value)
-                or _find_hub_code(field, value)
-                or _find_size_error(field, value, shapes)
-            ):
+            if why := _find_field_error(field, value) or _find_size_error(field, value, shapes):
                 raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}")
 
 
@@ -129,13 +125,15 @@ def _iterate_parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str
             yield f"{name}.", part
 
 
-def _find_type_error(field: str, value: object) -> str | None:
-    """What is wrong with the type of the architectures, or with the type or sign of a size; None if nothing is."""
+def _find_field_error(field: str, value: object) -> str | None:
+    """What is wrong with the type of the architectures or a size, or with code from the hub; None if nothing is."""
     if field == "architectures" and value is not None:
         names = value if isinstance(value, list) else [None]
         return (
             None if all(isinstance(name, str) for name in names) else f"should be names, found {_format_value(value)}"
         )
+    if field in KERNELS and "/" in str(value):
+        return f"asks for code from the hub, which is never run: {_format_value(value)}"
     if field not in SIZES or value is None:
         return None
     given = value if isinstance(value, list) and field in LISTS else [value]
@@ -144,12 +142,6 @@ def _find_type_error(field: str, value: object) -> str | None:
         return f"should be a whole number, found {_format_value(value)}"
     if any(number < 1 for number in numbers):
         return f"should be 1 or more, found {_format_value(value)}"
-    return None
-
-
-def _find_hub_code(field: str, value: object) -> str | None:
-    if field in KERNELS and "/" in str(value):
-        return f"asks for code from the hub, which is never run: {_format_value(value)}"
     return None
 
 

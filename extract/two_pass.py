@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from extract.attention import EveryQuery, Patterns
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
-from extract.models import is_out_of_memory
+from extract.models import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from storage.errors import UserError
@@ -31,9 +31,6 @@ TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torc
 """Largest distance that ``examine`` accepts, by the type the model computes in: of rows of weights from those of one
 plain forward pass (total variation, mean over the heads of a layer), and of hidden states from the usual ones
 (relative). Rounding errors add up over the layers."""
-
-MODEL_ERRORS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""Errors of models that cannot read a plain sequence, or cannot read one in blocks."""
 
 _NO_WEIGHTS = "returns no attention weights of its layers"
 _NO_CACHE = "keeps no cache of keys and values after which it can read on"

@@ -14,15 +14,10 @@ SETTLED_NS = 2 * 10**9
 
 
 def keep_while_unchanged(most: int) -> Callable[[Callable[[Path], T]], Callable[[Path], T]]:
-    """Let a function that reads a file return what it read before from the same, unchanged file.
+    """Let a function that reads a file return what it read before from the same, unchanged file, for ``most`` files.
 
     A file counts as unchanged if its place on the disk, its size and the times of its last changes are the same; what
     is read from a file that has just been changed is not kept. Callers get the same object, and must not change it.
-
-    Parameters
-    ----------
-    most
-        Number of files of which something is kept, for the lifetime of the process.
     """
 
     def decorate(read: Callable[[Path], T]) -> Callable[[Path], T]:

@@ -21,15 +21,9 @@ def list_topics(split: Split) -> list[tuple[str, str]]:
     held_out = {name: text for name, text in sorted(manual.items()) if crc32(name.encode()) % 5 == 0}
     if split == "held_out":
         return list(held_out.items())
-    hidden = {_squeeze(paragraph) for text in held_out.values() for paragraph in text.split("\n\n")}
-    return [(name, _remove_paragraphs(text, hidden)) for name, text in sorted(manual.items()) if name not in held_out]
+    hidden = {" ".join(paragraph.split()) for text in held_out.values() for paragraph in text.split("\n\n")}
 
+    def remove_hidden(text: str) -> str:
+        return "\n\n".join(part for part in text.split("\n\n") if " ".join(part.split()) not in hidden)
 
-def _squeeze(paragraph: str) -> str:
-    """A paragraph with normalised white space, for comparison."""
-    return " ".join(paragraph.split())
-
-
-def _remove_paragraphs(text: str, hidden: set[str]) -> str:
-    """``text`` without the paragraphs whose normalised form is in ``hidden``."""
-    return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeeze(paragraph) not in hidden)
+    return [(name, remove_hidden(text)) for name, text in sorted(manual.items()) if name not in held_out]
