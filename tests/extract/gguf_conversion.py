@@ -17,11 +17,8 @@ import numpy as np
 import torch
 from gguf.constants import MODEL_TENSORS, TENSOR_NAMES, Keys
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.models import describe, load
-from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.gguf_files import (
     BIASED,
@@ -35,24 +32,14 @@ from tests.extract.gguf_files import (
     make_model,
     write,
 )
-from tests.extract.tiny import VOCABULARY
+from tests.extract.tiny import VOCABULARY, compute_logits, read_logits
 
-TOKENS = torch.arange(2 * 48).reshape(2, 48) * 7 % VOCABULARY
 HARMLESS = {
     "context_length": "the limit alone",
     "rope.scaling.finetuned": "no scaling",
     "rope.scaling.original_context_length": "no scaling",
 }
 """Entries that change nothing that is computed, and why; as the width of an MLP that no layer has, beside experts."""
-
-
-def read(path: Path) -> Tensor:
-    """The logits of the model that is built from a file."""
-    given = {"model": str(path), "corpus": "embedded", "context_length": 48, "sequences": 1}
-    model = load(describe(ExtractionSettings.model_validate(given)))
-    with torch.inference_mode():
-        logits: Tensor = model(TOKENS).logits
-    return logits
 
 
 @dataclass(frozen=True)
@@ -205,15 +192,14 @@ def judge(trial: Trial, architecture: str, folder: Path) -> tuple[str, str]:
     """How a file ended: ``same``, ``refused`` or ``silent``, and what was said of it or how far it was off."""
     path = write(folder / "tried.gguf", architecture, trial.entries, trial.tensors)
     try:
-        found = read(path)
+        found = read_logits(path)
     except UserError as error:
         return "refused", str(error).replace(str(path), "FILE")
     finally:
         path.unlink()
     if trial.model is None:
         return "silent", "read, though transformers has no such model"
-    with torch.inference_mode():
-        expected = trial.model(TOKENS).logits
+    expected = compute_logits(trial.model)
     off = float((found - expected).abs().max() / expected.abs().max())
     return "same" if off <= 1e-5 else "silent", f"{off:.1e}"
 

@@ -23,9 +23,8 @@ from transformers.pytorch_utils import Conv1D
 from extract.checks import check_inputs
 from extract.hub import silence_libraries
 from extract.models import describe, load
-from extract.settings import ExtractionSettings
 from storage.errors import UserError, escape_unprintable
-from tests.extract.tiny import PLAIN, VOCABULARY, tiny_tokenizer
+from tests.extract.tiny import PLAIN, VOCABULARY, settings, tiny_tokenizer
 
 Entries = dict[str, Any]
 Tensors = dict[str, NDArray[Any]]
@@ -398,17 +397,16 @@ def read_blocks(stored: NDArray[Any], kind: str) -> NDArray[np.float64]:
 
 def outcome(path: Path) -> str | None:
     """The one line by which a file is refused, at any stage; None if it is read."""
-    settings = ExtractionSettings(model=str(path), corpus="embedded", context_length=8, sequences=1, device="cpu")
+    asked = settings(path, context_length=8, device="cpu")
     try:
-        check_inputs(settings)
-        load(describe(settings))
+        check_inputs(asked)
+        load(describe(asked))
     except UserError as error:
         said = str(error)
-    else:
-        return None
-    assert "\n" not in said
-    assert escape_unprintable(str(path)) in said
-    return said
+        assert "\n" not in said
+        assert escape_unprintable(str(path)) in said
+        return said
+    return None
 
 
 # --- raw bytes ---

@@ -19,11 +19,10 @@ from extract import checkpoints, tensors
 from extract.checkpoints import Checkpoint
 from extract.checks import check_inputs
 from extract.models import describe, load
-from extract.settings import ExtractionSettings
 from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
 from tests.extract.gguf_files import outcome
-from tests.extract.tiny import split_weights, write_checkpoint
+from tests.extract.tiny import change_config, settings, split_weights, write_checkpoint
 from tests.refusals import read_refusal
 
 
@@ -41,20 +40,11 @@ def opened(path: Path) -> Checkpoint:
     return Checkpoint.open(str(path), path)
 
 
-def settings(path: Path) -> ExtractionSettings:
-    return ExtractionSettings(model=str(path), corpus="embedded", context_length=32, sequences=1, device="cpu")
-
-
 def refusal(path: Path) -> str:
     """What is said of a checkpoint before anything heavy is imported."""
     said = read_refusal(check_inputs, settings(path))
     assert str(path) in said
     return said
-
-
-def change_config(checkpoint: Path, **fields: object) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps(config | fields))
 
 
 # --- which files are read ---

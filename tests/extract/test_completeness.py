@@ -1,6 +1,5 @@
 """A model is the one in its safetensors: no stored tensor stays unread, and no tensor of the model is made up."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,24 +10,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from extract.hub import silence_libraries
-from extract.models import describe, load
-from extract.settings import ExtractionSettings
 from tests.extract.families import Family, every_kind, made
-from tests.extract.tiny import split_weights, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import (
+    change_config,
+    compute_logits,
+    read_logits,
+    split_weights,
+    tiny_tokenizer,
+    write_checkpoint,
+)
 from tests.refusals import read_refusal
 
 Weights = dict[str, Tensor]
-TOKENS = torch.arange(32)[None] * 7 % 320
 LAYER = "model.layers.1"
-
-
-def read(path: Path) -> Tensor:
-    """The logits of the model that is built from a checkpoint."""
-    given = {"model": str(path), "corpus": "embedded", "context_length": 32, "sequences": 1}
-    model = load(describe(ExtractionSettings.model_validate(given)))
-    with torch.inference_mode():
-        logits: Tensor = model(TOKENS).logits
-    return logits
 
 
 def change(checkpoint: Path, weights: Callable[[Weights], object] = dict, **config: object) -> Path:
@@ -36,8 +30,7 @@ def change(checkpoint: Path, weights: Callable[[Weights], object] = dict, **conf
     tensors = load_file(checkpoint / "model.safetensors")
     weights(tensors)
     save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    said = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps(said | config))
+    change_config(checkpoint, **config)
     return checkpoint
 
 
@@ -85,7 +78,7 @@ MISTAKES: dict[str, tuple[Callable[[Weights], object], Mapping[str, object], str
 def test_tensors_that_are_not_those_of_the_model_are_refused(mistake: str, checkpoint: Path) -> None:
     weights, config, said = MISTAKES[mistake]
     change(checkpoint, weights, **config)
-    found = read_refusal(read, checkpoint)
+    found = read_refusal(read_logits, checkpoint)
     assert str(checkpoint) in found
     assert re.search(said, found), found
 
@@ -95,14 +88,14 @@ def test_a_tensor_in_two_files_is_refused(checkpoint: Path) -> None:
     first, second = (load_file(checkpoint / f"{name}.safetensors") for name in "ab")
     name = next(iter(first))
     save_file(second | {name: first[name] + 1}, checkpoint / "b.safetensors", metadata={"format": "pt"})
-    assert f"has the tensor {name} in two of its weights files" in read_refusal(read, checkpoint)
+    assert f"has the tensor {name} in two of its weights files" in read_refusal(read_logits, checkpoint)
 
 
 def test_a_part_that_is_not_read_is_refused(checkpoint: Path) -> None:
     more = {"model.layers.3.self_attn.q_proj.weight": torch.ones(64, 64)}
     save_file(more, checkpoint / "model-00002-of-00002.safetensors", metadata={"format": "pt"})
     said = "has a part of weights that is not read, 'model-00002-of-00002.safetensors', beside model.safetensors"
-    assert said in read_refusal(read, checkpoint)
+    assert said in read_refusal(read_logits, checkpoint)
 
 
 def store_rests(weights: Weights) -> None:
@@ -112,21 +105,21 @@ def store_rests(weights: Weights) -> None:
 
 
 def test_rests_of_older_versions_do_not_matter(checkpoint: Path, tmp_path: Path) -> None:
-    before = read(checkpoint)
-    assert torch.equal(read(change(checkpoint, store_rests)), before)
+    before = read_logits(checkpoint)
+    assert torch.equal(read_logits(change(checkpoint, store_rests)), before)
     gpt2 = write_checkpoint(tmp_path / "gpt2", "gpt2")
-    before, mask = read(gpt2), torch.ones(1, 1, 64, 64, dtype=torch.bool).tril()
+    before, mask = read_logits(gpt2), torch.ones(1, 1, 64, 64, dtype=torch.bool).tril()
     masks = add(transformer__h__0__attn__bias=mask, transformer__h__0__attn__masked_bias=torch.tensor(-1e4))
-    assert torch.equal(read(change(gpt2, masks)), before)
+    assert torch.equal(read_logits(change(gpt2, masks)), before)
     change(gpt2, add(transformer__h__0__attn__bias=torch.ones(64)))
-    assert "does not read, transformer.h.0.attn.bias: biases" in read_refusal(read, gpt2)
+    assert "does not read, transformer.h.0.attn.bias: biases" in read_refusal(read_logits, gpt2)
 
 
 def test_embeddings_stored_twice_are_as_they_are_stored(tmp_path: Path) -> None:
     """A file that holds a head is believed, whatever its configuration says about tying."""
     own = write_checkpoint(tmp_path / "own", tie_word_embeddings=False)
-    before = read(own)
-    assert torch.equal(read(change(own, tie_word_embeddings=True)), before)
+    before = read_logits(own)
+    assert torch.equal(read_logits(change(own, tie_word_embeddings=True)), before)
 
 
 @pytest.mark.slow
@@ -136,5 +129,4 @@ def test_every_family_is_read_back_whole(family: Family, tmp_path: Path) -> None
     with silence_libraries():
         model.save_pretrained(tmp_path)
         tiny_tokenizer().save_pretrained(tmp_path)
-    with torch.inference_mode():
-        assert torch.equal(read(tmp_path), model(TOKENS).logits)
+    assert torch.equal(read_logits(tmp_path), compute_logits(model))

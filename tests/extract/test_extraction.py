@@ -36,7 +36,6 @@ from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
-from tests.geometry.patterns_oracle import measure_all
 from tests.refusals import read_refusal
 from tests.storage.earlier import recorded, rewrite
 
@@ -586,60 +585,40 @@ def test_value_states_beyond_float16_are_refused(inputs: Path, tmp_path: Path) -
 # --- arrays that a store may lack ---
 
 
-def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    run(inputs, path, sink_measure=True)
+OPTIONAL: dict[str, tuple[object, set[str]]] = {
+    "sink_measure": (True, {"received_attention"}),
+    "probe": ("repeated", {"probe_patterns", "probe_chance", "probe_queries"}),
+    "every_query": (True, {"query_measures", "context_means", "query_keys"}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_arrays_that_are_asked_for_are_stored_beside_the_same_others(
+    name: str, inputs: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    value, added = OPTIONAL[name]
+    run(inputs, path := tmp_path / "store", **{name: value})
     store, plain = opened(path), opened(uninterrupted)
-    of_probe = {"probe_patterns", "probe_chance", "probe_queries"}
-    assert store.absent == of_probe | {"query_measures", "context_means", "query_keys"}
-    for name in plain.specs.keys() - plain.absent:
-        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
-    model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
-    with torch.inference_mode():
-        found = model(input_ids=torch.from_numpy(store.read("tokens", ...)).long(), output_attentions=True).attentions
-    expected = torch.stack([layer.sum(-2) / torch.arange(KEYS, 0, -1) for layer in found], dim=1)
-    np.testing.assert_allclose(store.read("received_attention", ...), expected, atol=5e-6)
-    assert "settings.sink_measure (stored True, requested None)" in refusal(inputs, path)
-    assert "settings.sink_measure (stored None, requested True)" in refusal(inputs, uninterrupted, sink_measure=True)
-
-
-def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    run(inputs, path := tmp_path / "store", probe="repeated")
-    store, plain = opened(path), opened(uninterrupted)
-    assert plain.absent - store.absent == {"probe_patterns", "probe_chance", "probe_queries"}
-    for name in plain.specs.keys() - plain.absent:
-        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
-    given = settings(inputs, corpus="repeated")
-    repeated = corpora.select_windows(given.corpus, tiny_tokenizer(), KEYS, SEQUENCES, given.seed).tokens
-    model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
-    with torch.inference_mode():
-        found = model(input_ids=torch.from_numpy(repeated).long(), output_attentions=True).attentions
-    for layer, weights in enumerate(found):
-        expected = measure_all(weights, torch.from_numpy(repeated), [query < WINDOW for query in range(KEYS)])
-        np.testing.assert_allclose(store.read("probe_patterns", ...)[:, layer], expected, atol=1e-5)
-    assert "settings.probe (stored 'repeated', requested None)" in refusal(inputs, path)
-
-
-def test_every_query_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    """In batches of several sequences, the last of one, beside a probe, of which nothing is measured."""
-    run(inputs, path := tmp_path / "store", every_query=True, probe="repeated")
-    store, plain = opened(path), opened(uninterrupted)
-    assert plain.absent - store.absent >= {"query_measures", "context_means", "query_keys"}
-    for name in plain.specs.keys() - plain.absent:
-        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
-    model = AutoModelForCausalLM.from_pretrained(inputs / "tiny")
-    how = probe(model, torch.from_numpy(store.read("tokens", slice(1))))
-    for first in range(0, SEQUENCES, BATCH):
-        tokens = torch.from_numpy(store.read("tokens", slice(first, first + BATCH)))
-        room = {"batch": len(tokens), "queries": len(QUERIES), "keys": KEYS, "dtype": how.dtype, "every_query": True}
-        captured = capture(model, how, tokens, QUERIES, Buffers(how.layers, **room), every_query=True)
-        for row, sequence in enumerate(range(first, first + len(tokens))):
-            for name in ("query_measures", "context_means", "query_keys"):
-                found, expected = store.read(name, sequence), getattr(captured, name)[:, row].numpy()
-                if name == "query_keys" and sequence >= READ_SEQUENCES:
-                    expected = np.full_like(expected, np.nan)
-                np.testing.assert_array_equal(found, expected, err_msg=name)
-    assert "settings.every_query (stored True, requested None)" in refusal(inputs, path, probe="repeated")
+    assert plain.absent - store.absent == added
+    for array in plain.specs.keys() - plain.absent:
+        np.testing.assert_array_equal(store.read(array, ...), plain.read(array, ...), err_msg=array)
+    assert f"settings.{name} (stored {value!r}, requested None)" in refusal(inputs, path)
+    assert f"settings.{name} (stored None, requested {value!r})" in refusal(inputs, uninterrupted, **{name: value})
+    tokens = store.read("tokens", ...)
+    if name == "probe":
+        given = settings(inputs, corpus="repeated")
+        tokens = corpora.select_windows(given.corpus, tiny_tokenizer(), KEYS, SEQUENCES, given.seed).tokens
+    model, ids = AutoModelForCausalLM.from_pretrained(inputs / "tiny"), torch.from_numpy(tokens)
+    how = probe(model, ids[:1])
+    room = {"batch": SEQUENCES, "queries": len(QUERIES), "keys": KEYS, "dtype": how.dtype}
+    buffers = Buffers(how.layers, **room, received=True, every_query=True)
+    captured = capture(model, how, ids, QUERIES, buffers, every_query=True)
+    of_capture = {"received_attention": "received", "probe_patterns": "patterns", "probe_chance": "chance"}
+    for array in added:
+        expected = getattr(captured, of_capture.get(array, array.replace("probe", "pattern"))).transpose(0, 1).numpy()
+        if array == "query_keys":
+            expected[READ_SEQUENCES:] = np.nan
+        np.testing.assert_allclose(store.read(array, ...), expected, rtol=1e-5, atol=1e-6, err_msg=array)
 
 
 def test_a_store_of_a_version_that_computed_otherwise_is_stale(

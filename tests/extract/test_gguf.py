@@ -36,23 +36,16 @@ from tests.extract.gguf_files import (
     text,
     write_gguf,
 )
-from tests.extract.tiny import tiny_tokenizer
+from tests.extract.tiny import compute_logits, settings, tiny_tokenizer
 from tests.refusals import read_refusal
 
 Q4_K = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 1}
 """Sizes that blocks of 256 divide."""
 
-TOKENS = torch.arange(2 * 32).reshape(2, 32) * 7 % 320
-
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
-
-
-def settings(model: object, **others: object) -> ExtractionSettings:
-    named = model if isinstance(model, dict) else str(model)
-    return ExtractionSettings(model=named, corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
 
 
 def refusal(model: object, call: Callable[[ExtractionSettings], object] = describe, **others: object) -> str:
@@ -61,11 +54,6 @@ def refusal(model: object, call: Callable[[ExtractionSettings], object] = descri
 
 def read(model: object, **others: object) -> PreTrainedModel:
     return load(describe(settings(model, **others)))
-
-
-def compute_logits(model: PreTrainedModel) -> torch.Tensor:
-    with torch.inference_mode():
-        return model(TOKENS).logits
 
 
 @pytest.fixture

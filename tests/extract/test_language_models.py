@@ -23,8 +23,7 @@ from transformers import (
 from attention_geometry import analyze
 from extract.language_models import find_most_tokens
 from extract.models import describe
-from extract.settings import ExtractionSettings
-from tests.extract.tiny import VOCABULARY, text, tiny_model, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import VOCABULARY, settings, text, tiny_model, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 TEXT = text(6)
@@ -141,8 +140,7 @@ def test_both_halves_of_an_encoder_decoder_are_refused() -> None:
 def test_a_checkpoint_of_an_encoder_decoder_is_refused_before_its_weights(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "bart")
     BartConfig(vocab_size=VOCABULARY, d_model=64).save_pretrained(path)
-    given = {"model": str(path), "corpus": "embedded", "context_length": 32, "sequences": 1}
-    said = read_refusal(lambda: describe(ExtractionSettings.model_validate(given)))
+    said = read_refusal(describe, settings(path))
     assert f"The model '{path}' of type 'bart' is an encoder–decoder" in said
 
 

@@ -1,6 +1,5 @@
 """Finding, describing and loading models: what works, and the one line for each mistake."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -19,22 +18,12 @@ from extract.capture import capture, probe
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
-from tests.extract.tiny import split_weights, spread_out, write_checkpoint
+from tests.extract.tiny import change_config, settings, split_weights, spread_out, write_checkpoint
 from tests.refusals import read_refusal
-
-
-def settings(model: Path | str | dict[str, object], **others: object) -> ExtractionSettings:
-    named = model if isinstance(model, dict) else str(model)
-    return ExtractionSettings(model=named, corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
 
 
 def refusal(model: Path | str | dict[str, object], **others: object) -> str:
     return read_refusal(lambda: load(describe(settings(model, **others))))
-
-
-def change_config(checkpoint: Path, **fields: object) -> None:
-    config = json.loads((checkpoint / "config.json").read_text())
-    (checkpoint / "config.json").write_text(json.dumps(config | fields))
 
 
 def test_a_checkpoint_loads_as_asked_and_is_described(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:

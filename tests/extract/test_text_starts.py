@@ -16,10 +16,10 @@ from extract.decoding import encode_text as encode
 from extract.gguf_loading import load_tokenizer
 from extract.gguf_models import GgufModel
 from extract.models import describe
-from extract.settings import CorpusSettings, ExtractionSettings
+from extract.settings import CorpusSettings
 from extract.text_starts import find_frame, find_start, make_counter, spell_tokens
 from tests.extract.gguf_files import make_model, write_gguf
-from tests.extract.tiny import VOCABULARY, text, write_checkpoint
+from tests.extract.tiny import VOCABULARY, settings, text, write_checkpoint
 from tests.refusals import read_refusal
 
 SPECIAL = ("<s>", "</s>", "[gMASK]", "<sop>")
@@ -107,17 +107,13 @@ def save(tokenizer: Tokenizer, folder: Path, **config: Any) -> Path:
     return folder
 
 
-def settings(model: Path, **given: Any) -> ExtractionSettings:
-    return ExtractionSettings(model=str(model), corpus="embedded", **({"context_length": 16, "sequences": 1} | given))
-
-
 def read(model: Path, bos: str = "auto") -> Any:
-    return describe(settings(model, bos=bos)).tokenizer
+    return describe(settings(model, bos=bos, context_length=16)).tokenizer
 
 
 def begin(model: Path, bos: str = "auto") -> list[str]:
     """What sequences begin with, as the provenance has it."""
-    start: list[str] = describe(settings(model, bos=bos)).provenance["tokenizer"]["start"]
+    start: list[str] = describe(settings(model, bos=bos, context_length=16)).provenance["tokenizer"]["start"]
     return start
 
 
@@ -157,7 +153,7 @@ def test_sequences_begin_with_what_the_tokenizer_puts_before_a_text(name: str, t
         assert own(WRITTEN)["input_ids"][: len(expected["auto"] or [])] == own.convert_tokens_to_ids(expected["auto"])
     for bos, start in (expected | {"never": []}).items():
         if start is None:
-            said = read_refusal(describe, settings(folder, bos=bos))
+            said = read_refusal(describe, settings(folder, bos=bos, context_length=16))
             assert "The tokenizer has no BOS token, which bos: always puts before every sequence" in said
         else:
             assert begin(folder, bos) == start

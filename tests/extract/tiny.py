@@ -13,6 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from extract.hub import silence_libraries
+from extract.models import describe, load
+from extract.settings import ExtractionSettings
 
 BOS, EOS = "<s>", "</s>"
 VOCABULARY = 320
@@ -118,3 +120,30 @@ def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0
         tiny_model(architecture, seed, **overrides).save_pretrained(directory)
         tiny_tokenizer().save_pretrained(directory)
     return directory
+
+
+def settings(model: object, **others: object) -> ExtractionSettings:
+    """Settings of a study of one short sequence."""
+    named = model if isinstance(model, dict) else str(model)
+    standard = {"model": named, "corpus": "embedded", "context_length": 32, "sequences": 1}
+    return ExtractionSettings.model_validate(standard | others)
+
+
+TOKENS = torch.arange(2 * 32).reshape(2, 32) * 7 % VOCABULARY
+
+
+def compute_logits(model: PreTrainedModel) -> torch.Tensor:
+    """The logits of ``TOKENS``."""
+    with torch.inference_mode():
+        return model(TOKENS).logits
+
+
+def read_logits(model: object, **others: object) -> torch.Tensor:
+    """The logits of the model that is loaded from files."""
+    return compute_logits(load(describe(settings(model, **others))))
+
+
+def change_config(checkpoint: Path, **fields: object) -> None:
+    """Change fields of the configuration of a checkpoint."""
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | fields))
