@@ -245,7 +245,7 @@ def _read_scale(entries: _Entries, fields: Fields, sizes: Mapping[tuple[int, int
     """The scale of the logits of Gemma, which GGUF leaves out and which depends on the size of the model."""
     size = fields["num_hidden_layers"], fields["hidden_size"]
     if scale := entries.read("attention.scale", 0):
-        fields["query_pre_attn_scalar"] = scalar = round(scale**-2)
+        fields["query_pre_attn_scalar"] = scalar = max(1, round(scale**-2))
         entries.expect("attention.scale", scalar**-0.5)
     elif size in sizes:
         fields["query_pre_attn_scalar"] = sizes[size]

@@ -71,11 +71,6 @@ def test_a_chunk_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (captured.weights[:, :, 1, :, 16] == 1).all()
 
 
-def test_value_states_that_a_cache_repeats_are_kept_once() -> None:
-    assert attention_of("Falcon, grouped").layers == (LayerSize(4, 2, 16),) * 3
-    assert attention_of("Falcon, one KV head").layers == (LayerSize(4, 1, 16),) * 3
-
-
 def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention, lengths = model_of("GPT-J"), attention_of("GPT-J"), []
     forward = model.base_model.forward
@@ -140,43 +135,6 @@ def test_weights_within_a_window_may_be_too_small_for_a_number() -> None:
     first = KEYS - WINDOW
     assert captured.first_key[-1].tolist() == [0, first] * 2
     assert (captured.weights[1::2, :, -1, :, first] == 0).flatten(1).all(1).any()  # in all heads of a layer
-
-
-def filled(buffers: Buffers, *, sequences: int = 2, seed: int = 0) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Put random tensors of every layer's own size, and return them."""
-    generator = torch.Generator().manual_seed(seed)
-    _, _, queries, _, keys = buffers.tensors["weights"].shape
-    given = []
-    for layer, size in enumerate(buffers.layers):
-        if size.heads:
-            weights = torch.rand(sequences, queries, size.heads, keys, generator=generator)
-            values = torch.randn(sequences, size.kv_heads, keys, size.head_dim, generator=generator)
-            given.append((weights, values.to(buffers.tensors["values"].dtype), weights.sum(-1)))
-            buffers.put(layer, *given[-1])
-    return given
-
-
-UNEVEN = (LayerSize(4, 2, 8), LayerSize(0, 0, 0), LayerSize(2, 1, 16))
-
-
-def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
-    buffers = Buffers(UNEVEN, batch=3, queries=2, keys=5, dtype=torch.bfloat16)
-    tensors = buffers.tensors
-    assert buffers.nbytes == sum(tensor.nbytes for tensor in tensors.values())
-    for seed in (0, 1):  # the second batch finds nothing of the first
-        given = filled(buffers, seed=seed)
-        buffers.wait()
-        for layer, (weights, values, sinks) in zip((0, 2), given, strict=True):
-            size = UNEVEN[layer]
-            assert torch.equal(tensors["weights"][layer, :2, :, : size.heads], weights)
-            assert torch.equal(tensors["values"][layer, :2, : size.kv_heads, :, : size.head_dim], values)
-            assert torch.equal(tensors["learned_sink"][layer, :2, :, : size.heads], sinks)
-            missing = 2 * (tensors["weights"][0, 0].numel() - weights[0].numel())
-            assert int(tensors["weights"][layer, :2].isnan().sum()) == missing
-            assert (
-                int(tensors["values"][layer, :2].isnan().sum()) == 2 * tensors["values"][0, 0].numel() - values.numel()
-            )
-        assert tensors["values"][1].isnan().all()
 
 
 def test_buffers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,9 @@
 import re
 import shutil
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import huggingface_hub.constants
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from extract import identity, models
 from extract.capture import capture, probe
-from extract.models import decode_tokens, describe, is_out_of_memory, load
-from extract.settings import ExtractionSettings, ModelSettings
+from extract.models import describe, is_out_of_memory, load
+from extract.settings import ExtractionSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.tiny import change_config, settings, split_weights, spread_out, write_checkpoint
 from tests.refusals import read_refusal
@@ -210,41 +208,6 @@ def test_random_weights_follow_the_seed_and_nothing_else(checkpoint: Path) -> No
     assert trained.keys() == first.keys()
     assert {name: weight.shape for name, weight in trained.items()} == {n: weight.shape for n, weight in first.items()}
     assert not any(torch.equal(first[name], trained[name]) for name in first if name.endswith("proj.weight"))
-
-
-def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = parameters(describe(random_settings(checkpoint)))
-    provenance = describe(random_settings(checkpoint)).provenance
-    (checkpoint / "model.safetensors").unlink()
-    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("files were read"))
-    described = describe(random_settings(checkpoint))
-    assert equal(parameters(described), whole)
-    assert described.provenance == provenance
-    assert next(decode_tokens(ModelSettings(id=str(checkpoint), weights="random"), np.array([[0]]))) == ["<s>"]
-
-
-def test_random_weights_are_identified_by_configuration_seed_and_versions(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def model_of(**changes: object) -> dict[str, object]:
-        return describe(random_settings(checkpoint, **changes)).provenance["model"]
-
-    first = model_of()
-    assert first["weights"] == "random"
-    assert first["weights_seed"] == 0
-    assert first["initialised_by"] == f"torch {version('torch')}, transformers {version('transformers')}"
-    assert describe(settings(checkpoint)).provenance["model"].keys() == first.keys() - {
-        "weights",
-        "weights_seed",
-        "initialised_by",
-    }
-    assert model_of(seed=1) == first | {"weights_seed": 1}
-    write_checkpoint(checkpoint, seed=1)  # other weights in the files do not matter
-    assert model_of() == first
-    change_config(checkpoint, rms_norm_eps=1e-3)
-    assert model_of()["sha256"] != first["sha256"]
-    monkeypatch.setattr(identity, "version", lambda _: "9.9")
-    assert str(model_of()["initialised_by"]).endswith("transformers 9.9")
 
 
 def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: Path) -> None:
