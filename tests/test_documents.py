@@ -79,16 +79,6 @@ def test_the_commands_of_the_page(here: Path) -> None:
     assert (here / "studies.parquet").exists()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/warehouse.md", "docs/notebook.ipynb"])
-def test_no_mean_is_over_context_sizes(page: str) -> None:
-    """Queries that see more keys have other curves; a mean over all of them jumps where the smaller ones end."""
-    text = (DOCS.parent / page).read_text(encoding="utf-8")
-    means = [part for part in re.split(r"```|^\$ |\\\"\\\"\\\"|\n\n", text, flags=re.MULTILINE) if "avg(" in part]
-    of_selections = [part for part in means if re.search(r"\b(?:selection|lower_bounds)\b", part)]
-    assert [part for part in of_selections if not re.search(r"\bquery\b", part)] == []
-    assert of_selections
-
-
 @pytest.mark.usefixtures("here")
 def test_the_plain_shell_of_the_page() -> None:
     (command,) = (line for block in blocks("sh") for line in block.splitlines() if line.startswith("duckdb "))
