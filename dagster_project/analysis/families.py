@@ -68,14 +68,8 @@ JOIN copies USING (sequence, query)
 GROUP BY ALL
 """
 
-_PATTERN = """
-SELECT sequence, layer, head, value
-FROM
-    (SELECT 'corpus' AS text) AS study,
-    LATERAL (SELECT sequence, layer, head, {pattern} AS value, text AS measured_in FROM head_patterns) AS measured
-WHERE measured_in = 'corpus'
-"""
-"""A pattern in the study's own text, whether ``head_patterns`` has a column ``text``, of probes too, or has none."""
+_PATTERN = "SELECT sequence, layer, head, {pattern} AS value FROM head_patterns WHERE text = 'corpus'"
+"""A pattern in the study's own text."""
 
 _OF_MODEL = """
 SELECT sequence, measure, value, 0 AS rows

@@ -293,15 +293,9 @@ def test_lines_of_heads_show_some_members_and_the_last_and_have_a_place_for_one_
     assert len(rows) == 33
 
 
-@pytest.mark.parametrize("texts", [None, ("corpus", "probe")])
-def test_patterns_are_those_of_the_study_s_own_text(texts: tuple[str, ...] | None) -> None:
-    """Also where ``head_patterns`` has those of a probe beside them."""
+def test_patterns_are_those_of_the_study_s_own_text() -> None:
     statement, _ = families.QUANTITIES["pattern_previous"]
-    place = "0 AS sequence, 1 AS layer, 2 AS head"
+    rows = "(VALUES ('corpus', 0.5), ('probe', 0.9)) AS given (text, previous)"
     with duckdb.connect() as connection:
-        if texts is None:
-            connection.execute(f"CREATE TABLE head_patterns AS SELECT {place}, 0.5 AS previous")
-        else:
-            rows = "(VALUES ('corpus', 0.5), ('probe', 0.9)) AS given (text, previous)"
-            connection.execute(f"CREATE TABLE head_patterns AS SELECT {place}, text, previous FROM {rows}")
+        connection.execute(f"CREATE TABLE head_patterns AS SELECT 0 AS sequence, 1 AS layer, 2 AS head, * FROM {rows}")
         assert connection.execute(statement).fetchall() == [(0, 1, 2, 0.5)]
