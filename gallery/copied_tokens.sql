@@ -17,8 +17,7 @@ JOIN tokens AS mine ON (mine.study, mine.sequence, mine.position) = (looks.study
 JOIN tokens AS key ON (key.study, key.sequence, key.position) = (looks.study, looks.sequence, looks.position)
 JOIN tokens AS before ON (before.study, before.sequence, before.position) = (key.study, key.sequence, key.position - 1)
 SELECT
-    looks.sequence,
-    looks.query,
+    looks.sequence, looks.query,
     mine.token AS reads,
     looks.query - before.position AS tokens_back,
     key.token AS copies,

@@ -52,28 +52,11 @@ shares AS (
     QUALIFY query = max(query) OVER (PARTITION BY study)
 )
 SELECT
-    study,
-    model,
-    model_name,
-    corpus_name,
-    context_length,
-    sequences,
-    layers,
-    heads,
-    attention_layers,
-    all_heads,
-    alike,
+    study, model, model_name, corpus_name, context_length, sequences, layers, heads, attention_layers,
+    all_heads, alike,
     coalesce(claims_supported, 0) AS claims_supported,
     coalesce(claims_judged, 0) AS claims_judged,
-    claims_beyond_twin,
-    model_elbow_n,
-    precision,
-    recall,
-    shown_n,
-    sink_weight,
-    sinks,
-    sink_layers,
-    twin,
+    claims_beyond_twin, model_elbow_n, precision, recall, shown_n, sink_weight, sinks, sink_layers, twin,
     study IN (SELECT twin FROM studies WHERE twin IS NOT NULL) AS is_twin,
     shares.* EXCLUDE study
 FROM studies

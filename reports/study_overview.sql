@@ -28,11 +28,7 @@ SELECT
     model_sizes.* EXCLUDE study,
     studies.provenance ->> '$.summaries.bounds_in_expectation.settings.monte_carlo' IS NOT NULL AS grid_asked,
     EXISTS (FROM head_pattern_means WHERE study = $study AND text = 'probe') AS probed,
-    last_query.query,
-    last_query.queries,
-    keys.least_keys,
-    keys.most_keys,
-    reach.last_n
+    last_query.query, last_query.queries, keys.least_keys, keys.most_keys, reach.last_n
 FROM studies
 JOIN model_sizes USING (study)
 CROSS JOIN last_query

@@ -6,19 +6,14 @@
 --          seen_from: first position that all of these see
 WITH in_runs AS (
     SELECT
-        layer,
-        head,
-        position,
-        mean_weight,
+        layer, head, position, mean_weight,
         run_of(position, $query) AS run
     FROM attention_by_position
     WHERE study = $study AND query = $query
 ),
 by_head AS (
     SELECT
-        run,
-        layer,
-        head,
+        run, layer, head,
         min(position) AS first_position,
         max(position) AS last_position,
         avg(mean_weight) AS weight

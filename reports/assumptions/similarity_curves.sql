@@ -29,11 +29,7 @@ measured AS (
     GROUP BY distance
 )
 SELECT
-    which,
-    chosen.layer,
-    chosen.kv_head,
-    distance,
-    mean_cosine,
+    which, chosen.layer, chosen.kv_head, distance, mean_cosine,
     decay(distance, status, beta, 0) AS exponential,
     decay(distance, status_floor, beta_floor, floor) AS with_floor
 FROM chosen

@@ -5,8 +5,7 @@
 --          median_norm is the median over positions after the sink
 WITH weights AS (
     SELECT
-        layer,
-        head,
+        layer, head,
         1 / count(*) AS uniform_weight,
         any_value(mean_weight) FILTER (WHERE position = 0) AS sink_weight
     FROM attention_by_position
@@ -15,8 +14,7 @@ WITH weights AS (
 ),
 norms AS (
     SELECT
-        layer,
-        kv_head,
+        layer, kv_head,
         any_value(mean_norm) FILTER (WHERE position = 0) AS sink_norm,
         median(mean_norm) FILTER (WHERE position > 0) AS median_norm
     FROM value_norm_by_position
@@ -24,13 +22,7 @@ norms AS (
     GROUP BY layer, kv_head
 )
 SELECT
-    layer,
-    head,
-    kv_head,
-    sink_weight,
-    uniform_weight,
-    sink_norm,
-    median_norm,
+    layer, head, kv_head, sink_weight, uniform_weight, sink_norm, median_norm,
     sink_norm / nullif(median_norm, 0) AS norm_ratio
 FROM heads
 LEFT JOIN weights USING (layer, head)

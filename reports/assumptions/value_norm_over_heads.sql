@@ -6,8 +6,7 @@
 WITH by_head AS (
     SELECT
         CASE WHEN position = 0 THEN -1 ELSE floor(ln(position) / ln(1.05)) END AS run,
-        layer,
-        kv_head,
+        layer, kv_head,
         min(position) AS first_position,
         max(position) AS last_position,
         avg(mean_norm) AS norm

@@ -5,25 +5,12 @@
 --          all points and over those that meet the family's assumptions (_meeting), and the point with the worst gap;
 --          worst first
 SELECT
-    inequality,
-    family,
-    kappa,
-    scale,
+    inequality, family, kappa, scale,
     count(*) FILTER (WHERE NOT holds) OVER kind AS failing,
     count(*) OVER kind AS points,
     count(*) FILTER (WHERE NOT holds AND meets_assumptions) OVER kind AS failing_meeting,
     count(*) FILTER (WHERE meets_assumptions) OVER kind AS points_meeting,
-    head_dim,
-    n_keys,
-    n,
-    beta,
-    lambda_sink,
-    rho_0,
-    meets_assumptions,
-    premise_share,
-    mean,
-    bound,
-    gap
+    head_dim, n_keys, n, beta, lambda_sink, rho_0, meets_assumptions, premise_share, mean, bound, gap
 FROM monte_carlo
 UNPIVOT (
     (mean, bound, gap, holds) FOR inequality IN (

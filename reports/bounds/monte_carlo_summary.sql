@@ -5,9 +5,7 @@
 --          errors; _meeting: the same for points that meet the family's assumptions; _share: share of single draws on
 --          the right side of the bound; worst_: smallest gap (negative: the inequality fails by this amount)
 SELECT
-    family,
-    kappa,
-    scale,
+    family, kappa, scale,
     count(*) AS points,
     count(*) FILTER (WHERE meets_assumptions) AS points_meeting,
     avg(premise_share) AS premise_share,

@@ -8,16 +8,9 @@ WITH found AS (
     WHERE study = $study AND query = $query
 )
 SELECT
-    regime,
-    composition,
-    first_n,
-    last_n,
-    margin_first,
-    margin_last,
-    slope,
+    regime, composition, first_n, last_n, margin_first, margin_last, slope,
     sign(slope)::SMALLINT AS trend,
-    paper_trend,
-    positive_share
+    paper_trend, positive_share
 FROM (
     VALUES
         ('I', 'the sink only', NULL),

@@ -16,10 +16,7 @@ chosen AS (
     SELECT 'share', * FROM whole WHERE 4 * n = context AND n > 1
 )
 SELECT
-    kept,
-    layer,
-    head,
-    sequence,
+    kept, layer, head, sequence,
     min(context) AS first_context,
     max(context) AS last_context,
     regr_slope(precision, log2(context)) AS precision,

@@ -4,8 +4,7 @@
 --          n_keys: largest number of keys of a head
 WITH followed AS (
     SELECT
-        query,
-        label,
+        query, label,
         lead(query) OVER by_query AS next_query,
         lead(label) OVER by_query AS next_label
     FROM head_taxonomy

@@ -3,9 +3,7 @@
 -- meaning: number of heads of each kind at each context size, including kinds without heads; n_keys: largest number of
 --          keys of a head; share: of all heads
 SELECT
-    query,
-    n_keys,
-    kinds.label,
+    query, n_keys, kinds.label,
     count(*) FILTER (WHERE labelled.label = kinds.label) AS heads,
     heads / count(*) AS share
 FROM head_taxonomy AS labelled

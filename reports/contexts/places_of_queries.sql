@@ -13,9 +13,7 @@ WITH of_queries AS (
 ),
 measured AS (
     SELECT
-        sequence,
-        query,
-        measure,
+        sequence, query, measure,
         (value - avg(value) OVER at_position) * count(*) OVER at_position / (count(*) OVER at_position - 1) AS value
     FROM (UNPIVOT of_queries ON COLUMNS(* EXCLUDE (sequence, query, n_keys)) INTO NAME measure VALUE value)
     WINDOW at_position AS (PARTITION BY measure, query)
@@ -34,9 +32,7 @@ marked AS (
 places AS (UNPIVOT marked ON repeated, line_start, punctuation INTO NAME place VALUE inside),
 apart AS (
     SELECT
-        place,
-        measure,
-        sequence,
+        place, measure, sequence,
         avg(inside::INTEGER) AS share,
         avg(value) FILTER (inside) - avg(value) FILTER (NOT inside) AS difference
     FROM measured
@@ -44,8 +40,7 @@ apart AS (
     GROUP BY place, measure, sequence
 )
 SELECT
-    place,
-    measure,
+    place, measure,
     avg(share) AS share,
     count(difference) AS sequences,
     avg(difference) AS difference,

@@ -10,8 +10,7 @@ WITH chosen AS (
 ),
 measured AS (
     SELECT
-        layer,
-        head,
+        layer, head,
         any_value(kv_head) AS kv_head,
 {% for measure in (
     "recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys",
@@ -24,18 +23,10 @@ measured AS (
     GROUP BY layer, head
 )
 SELECT
-    layer,
-    head,
-    kv_head,
-    kind,
-    head_ablation.sequences,
-    plain_loss,
-    delta_loss,
+    layer, head, kv_head, kind, head_ablation.sequences, plain_loss, delta_loss,
     delta_loss_low AS low,
     delta_loss_high AS high,
-    kl,
-    label,
-    nearest,
+    kl, label, nearest,
     measured.* EXCLUDE (layer, head, kv_head)
 FROM head_ablation
 SEMI JOIN chosen USING (kind)

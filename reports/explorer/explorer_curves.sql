@@ -33,9 +33,7 @@ scale_free AS (
 ),
 errors AS (
     SELECT
-        layer,
-        head,
-        n,
+        layer, head, n,
         avg(error_renormalised::DOUBLE) AS error_renormalised,
         avg(error_mean::DOUBLE) AS error_mean,
         avg(weight_left_out::DOUBLE) AS weight_left_out

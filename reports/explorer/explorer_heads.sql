@@ -30,26 +30,12 @@ looked AS (
     GROUP BY layer, head
 )
 SELECT
-    layer,
-    head,
-    kv_head,
-    label,
-    nearest,
-    patterns,
-    margin,
-    agreement,
-    labelled.sequences,
-    elbow_n,
-    precision,
-    recall,
-    auc,
+    layer, head, kv_head, label, nearest, patterns, margin, agreement, labelled.sequences, elbow_n,
+    precision, recall, auc,
     mean_weight AS sink_weight,
-    rho_0,
-    effective_share,
+    rho_0, effective_share,
     relative_distance AS distance,
-    last_nearer_n,
-    spectral_norm,
-    delta_loss
+    last_nearer_n, spectral_norm, delta_loss
 FROM heads
 LEFT JOIN (FROM head_taxonomy WHERE study = $study AND query = $query) AS labelled USING (layer, head)
 LEFT JOIN looked USING (layer, head)

@@ -16,12 +16,7 @@ texts AS (
 ),
 keys AS (
     SELECT
-        layer,
-        head,
-        top_keys.sequence,
-        query,
-        top_keys.position,
-        weight,
+        layer, head, top_keys.sequence, query, top_keys.position, weight,
         own.token_id AS asked,
         seen.token_id AS token,
         before.token_id AS previous
@@ -33,11 +28,7 @@ keys AS (
 ),
 held AS (
     SELECT
-        label,
-        layer,
-        head,
-        sequence,
-        query,
+        label, layer, head, sequence, query,
         CASE WHEN label = 'diffuse' THEN 1 - max(weight) ELSE coalesce(sum(weight) FILTER (
             CASE label
                 WHEN 'sink' THEN position = 0
@@ -53,10 +44,7 @@ held AS (
     GROUP BY label, layer, head, sequence, query
 )
 SELECT
-    label,
-    heads,
-    layer,
-    head,
+    label, heads, layer, head,
     any_value(share) AS share,
     any_value(named.text) AS text,
     max(held.weight) AS held,

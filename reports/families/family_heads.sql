@@ -12,15 +12,9 @@ counted AS (
     JOIN family_members USING (family, study)
 )
 SELECT
-    members.study,
-    member,
+    members.study, member,
     members.value AS label,
-    axis,
-    layer,
-    head,
-    trends.value,
-    value_low,
-    value_high,
+    axis, layer, head, trends.value, value_low, value_high,
     onsets.state = 'appears' AS appears
 FROM family_members AS members
 CROSS JOIN counted

@@ -6,15 +6,9 @@ WITH trends AS (
     WHERE family = $family AND layer IS NULL
 )
 SELECT
-    members.study,
-    member,
+    members.study, member,
     members.value AS label,
-    axis,
-    quantity,
-    trends.value,
-    value_low,
-    value_high,
-    trends.sequences
+    axis, quantity, trends.value, value_low, value_high, trends.sequences
 FROM family_members AS members
 CROSS JOIN (SELECT DISTINCT quantity FROM trends)
 LEFT JOIN trends USING (study, quantity)

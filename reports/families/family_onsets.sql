@@ -8,11 +8,7 @@ WITH members AS (
     WHERE family = $family
 )
 SELECT
-    quantity,
-    layer,
-    head,
-    threshold,
-    state,
+    quantity, layer, head, threshold, state,
     onset.value AS onset,
     below.value AS last_below,
     above.value AS first_above

@@ -9,18 +9,9 @@ WITH largest AS (
     GROUP BY ALL
 )
 SELECT
-    study,
-    member,
+    study, member,
     value AS label,
-    reference,
-    layer,
-    head,
-    n,
-    found.sequences,
-    found.alike,
-    shared,
-    shared_low,
-    shared_high,
+    reference, layer, head, n, found.sequences, found.alike, shared, shared_low, shared_high,
     count(*) OVER same AS heads,
     count_if(found.alike < found.sequences) OVER same AS heads_changed
 FROM family_overlaps AS found

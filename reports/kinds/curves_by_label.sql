@@ -15,9 +15,7 @@ by_metric AS (
     UNPIVOT of_heads ON precision, recall INTO NAME metric VALUE value
 )
 SELECT
-    label,
-    metric,
-    n,
+    label, metric, n,
     count(*) AS heads,
     avg(value) AS mean,
     quantile_cont(value, 0.1) AS p10,

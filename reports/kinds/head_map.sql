@@ -24,12 +24,7 @@ looked AS (
     GROUP BY layer, head
 )
 SELECT
-    layer,
-    head,
-    x,
-    y,
-    label,
-    nearest,
+    layer, head, x, y, label, nearest,
     len(reached) = 1 AS kept,
     reached,
     CASE WHEN EXISTS (FROM head_pattern_means WHERE study = $study) THEN coalesce(patterns, []) END AS patterns,

@@ -6,11 +6,7 @@ SELECT
     regexp_extract(measure, '^(.*)_by_label', 1) AS quantity,
     regexp_extract(measure, '\[(.*)\]', 1) AS label,
     rows AS heads,
-    sequences,
-    value,
-    value_low,
-    value_high,
-    strongest
+    sequences, value, value_low, value_high, strongest
 FROM measures
 LEFT JOIN (
     SELECT label, array_to_string(max_by(layer || '.' || head, share, 4), ', ') AS strongest

@@ -3,8 +3,7 @@
 -- meaning: number of heads of each kind in each layer (Figure 8), including kinds without heads; share: of the heads of
 --          the layer
 SELECT
-    layer,
-    kinds.label,
+    layer, kinds.label,
     count(*) FILTER (WHERE labelled.label = kinds.label) AS heads,
     heads / count(*) AS share
 FROM head_taxonomy AS labelled

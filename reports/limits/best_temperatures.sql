@@ -13,8 +13,7 @@ WITH best AS (
     WHERE study = $study AND query = $query
 )
 SELECT
-    measure,
-    temperature,
+    measure, temperature,
     max(best.n) AS n,
     count(best.n) AS heads,
     count(*) FILTER (WHERE gain_low > 0) AS gain_above_0,

@@ -12,12 +12,7 @@ fits AS (
     WHERE study = $study AND measure = 'distance' AND axis = 'n'
 )
 SELECT
-    query,
-    n_keys,
-    means.n,
-    heads,
-    sequences,
-    relative_distance,
+    query, n_keys, means.n, heads, sequences, relative_distance,
     relative_distance_low AS low,
     relative_distance_high AS high,
     relative_random_distance,

@@ -4,10 +4,7 @@
 --          from the form that the criterion prefers; fitted is NULL if the preferred variant has no such parameter
 WITH compared AS (
     SELECT
-        planted.query,
-        planted.layer,
-        planted.kv_head,
-        planted.head,
+        planted.query, planted.layer, planted.kv_head, planted.head,
         unnest([
             {'parameter': 'C', 'planted': planted.c, 'fitted': norms.c, 'low': c_low, 'high': c_high},
             {'parameter': 'lambda', 'planted': planted.lambda_sink, 'fitted': norms.lambda_sink, 'low': lambda_sink_low, 'high': lambda_sink_high},
@@ -42,19 +39,14 @@ WITH compared AS (
 SELECT DISTINCT
     parameter,
     CASE WHEN parameter NOT IN ('C', 'lambda', 'beta', 'rho_0') THEN query END AS query,
-    layer,
-    kv_head,
+    layer, kv_head,
     CASE WHEN parameter NOT IN ('C', 'lambda', 'beta', 'rho_0') THEN head END AS head,
-    planted,
-    fitted,
+    planted, fitted,
     fitted - planted AS difference,
-    low,
-    high
+    low, high
 FROM compared
 ORDER BY
     list_position(
         ['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter
     ),
-    layer,
-    kv_head,
-    head
+    layer, kv_head, head

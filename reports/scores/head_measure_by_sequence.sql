@@ -4,9 +4,7 @@
 --          together only
 WITH of_selections AS (
     SELECT
-        sequence,
-        layer,
-        head,
+        sequence, layer, head,
 {% for metric in metrics %}
         weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
 {% endfor %}
@@ -16,9 +14,7 @@ WITH of_selections AS (
 ),
 of_concentration AS (
     SELECT
-        sequence,
-        layer,
-        head,
+        sequence, layer, head,
 {% for quantity in concentration %}
         {{ quantity.name }}::DOUBLE AS {{ quantity.name }},
 {% endfor %}
@@ -28,9 +24,7 @@ of_concentration AS (
 ),
 of_signatures AS (
     SELECT
-        sequence,
-        layer,
-        head,
+        sequence, layer, head,
 {% for name in signature if name.startswith("cos_") %}
         {{ name }}{{ "," if not loop.last }}
 {% endfor %}

@@ -22,8 +22,7 @@ floors AS (
     GROUP BY point
 )
 SELECT
-    metric,
-    n,
+    metric, n,
     count(*) AS heads,
     avg(value) AS mean,
     quantile_cont(value, 0.1) AS p10,

@@ -5,8 +5,7 @@
 --          number is queries; before, token, after: the query with the tokens around it, untrusted
 WITH ends AS (
     SELECT
-        layer,
-        head,
+        layer, head,
         count(*) AS queries,
         arg_max(
             {'sequence': sequence, 'query': query, 'recall': recall_level}, (recall_level, -sequence, -query), 5
@@ -24,14 +23,7 @@ listed AS (
     FROM ends
 )
 SELECT
-    layer,
-    head,
-    is_best,
-    place,
-    listed.sequence,
-    query,
-    recall,
-    queries,
+    layer, head, is_best, place, listed.sequence, query, recall, queries,
     list(token ORDER BY position) FILTER (position < query) AS before,
     any_value(token) FILTER (position = query) AS token,
     list(token ORDER BY position) FILTER (position > query) AS after

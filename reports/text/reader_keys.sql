@@ -3,10 +3,7 @@
 -- meaning: the keys of largest weight of every head in the first $sequences sequences, as lists by rank: position,
 --          weight, contribution, distance from s_N over its norm, and as bits N - 1 for which N it is within r_min
 SELECT
-    sequence,
-    query,
-    layer,
-    head,
+    sequence, query, layer, head,
     any_value(n) AS n,
     list(position ORDER BY rank) AS position,
     list(weight ORDER BY rank) AS weight,

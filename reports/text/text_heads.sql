@@ -3,24 +3,8 @@
 -- meaning: every head on one text: its kind, its metrics at one N (NULL for a head that attends to n keys or fewer),
 --          the sink's weight and cosine, and how many keys its weights are spread over
 SELECT
-    layer,
-    head,
-    kv_head,
-    label,
-    nearest,
-    attention_rows.n_keys,
-    precision,
-    recall,
-    specificity,
-    sink_weight,
-    rho_0,
-    effective_keys,
-    n_50,
-    n_90,
-    n_99,
-    top_weight,
-    top_position,
-    top_role
+    layer, head, kv_head, label, nearest, attention_rows.n_keys, precision, recall, specificity, sink_weight,
+    rho_0, effective_keys, n_50, n_90, n_99, top_weight, top_position, top_role
 FROM heads
 JOIN attention_rows USING (study, layer, head)
 JOIN concentration USING (study, query, layer, head)
