@@ -69,10 +69,11 @@ def write_tensors(home: Home, sequences: list[dict[str, np.ndarray]]) -> None:
     """Create a data root with the tensors of drawn sequences alone."""
     home.prepare()
     provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    queries, layers, _, keys = sequences[0]["attention"].shape
-    head_dim = sequences[0]["values"].shape[-1]
-    sizes = {"sequence": len(sequences), "query": queries, "layer": layers, "key": keys, "head_dim": head_dim}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, SIZES | sizes, provenance)
+    axes = {"attention": ("query", "layer", "head", "key"), "values": ("layer", "kv_head", "key", "head_dim")}
+    sizes = {"sequence": len(sequences)}
+    for name, of_array in axes.items():
+        sizes |= dict(zip(of_array, sequences[0][name].shape, strict=True))
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
     for index, sequence in enumerate(sequences):
         store.write(index, sequence)
 
