@@ -18,15 +18,12 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
-from extract import attention as arithmetic
 from extract import capture as module
-from extract import two_pass
 from extract.buffers import Buffers
 from extract.capture import NO_LAYER, Capture, capture, probe
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
-from tests.extract.memory import Held
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("noiseless")
@@ -59,30 +56,6 @@ def test_keys_outside_the_window_or_after_the_query_weigh_exactly_nothing(
             assert (weights[..., :first] == 0).all()
             assert (weights[..., first : query + 1] > 0).all()
             assert (weights[..., query + 1 :] == 0).all()
-
-
-def test_a_chunk_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunked attention, as in Llama 4: a query sees its own chunk only, of which it may be the first."""
-    chunk = torch.arange(KEYS) // 16
-    mask = torch.ones(KEYS, KEYS).tril().bool() & (chunk == chunk[:, None])
-    monkeypatch.setattr(llama_module, "create_causal_mask", lambda **_: mask[None, None])
-    captured = read(tiny_model("llama"), ids(), (15, 16, 30))
-    assert captured.first_key.tolist() == [[0] * 3, [16] * 3, [16] * 3]
-    assert (captured.weights[:, :, 1, :, 16] == 1).all()
-
-
-def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, attention, lengths = model_of("GPT-J"), attention_of("GPT-J"), []
-    forward = model.base_model.forward
-
-    def counted(input_ids: Tensor, **kwargs: object) -> object:
-        lengths.append(input_ids.shape[1])
-        return forward(input_ids=input_ids, **kwargs)
-
-    monkeypatch.setattr(model.base_model, "forward", counted)
-    monkeypatch.setattr(two_pass, "BLOCK_BYTES", 20 * 3 * 4 * 2 * KEYS * 4)
-    capture(model, attention, ids(), (20, 9))
-    assert lengths == [20, 20, 8]
 
 
 @pytest.mark.parametrize(
@@ -196,17 +169,6 @@ def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
     assert (buffers.tensors["weights"] == numbers[:, None, None, None, None]).all()
     assert (buffers.tensors["values"] == numbers[:, None, None, None, None].bfloat16()).all()
     assert (buffers.tensors["learned_sink"] == 0).all()
-
-
-def test_memory_grows_linearly_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "PATTERN_BYTES", {"cpu": 2**18 // torch.get_num_threads()})
-    keys = 1024
-    model = tiny_model("llama", max_position_embeddings=keys)
-    attention = probe(model, ids(1))
-    buffers = Buffers(attention.layers, batch=1, queries=4, keys=keys, dtype=attention.dtype)
-    with Held() as held:
-        capture(model, attention, ids(1, keys), (63, 255, 511, 1023), buffers)
-    assert 0 < held.largest <= 4 * keys * 64 * 2  # a layer's hidden states; one head's matrix is 1024 * 1024
 
 
 def unknown_kind() -> PreTrainedModel:

@@ -60,13 +60,6 @@ def test_a_sharded_checkpoint_is_read_from_the_files_of_its_index(sharded: Path,
         assert torch.equal(plain(ids).logits, parts(ids).logits)
 
 
-def test_the_configuration_may_name_the_weights(checkpoint: Path) -> None:
-    (checkpoint / "model.safetensors").rename(checkpoint / "own.safetensors")
-    change_config(checkpoint, transformers_weights="own.safetensors")
-    assert opened(checkpoint).weights == ("own.safetensors",)
-    load(describe(settings(checkpoint)))
-
-
 def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs(checkpoint: Path, tmp_path: Path) -> None:
     repository = tmp_path / "models--acme--tiny"
     snapshot = repository / "snapshots" / "c0ffee"

@@ -30,7 +30,7 @@ from extract.buffers import Buffers
 from extract.capture import Attention, Capture, capture, probe
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
-from extract.settings import EXTRACTION_VERSION, CorpusSettings, ExtractionSettings, Shard
+from extract.settings import CorpusSettings, ExtractionSettings, Shard
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
@@ -38,7 +38,6 @@ from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
-from tests.storage.earlier import recorded, rewrite
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
 ROUNDED = (KEYS + 1) * 2.0**-23
@@ -211,18 +210,6 @@ def test_a_store_of_other_settings_is_refused(
     assert named in said
     assert "--fresh" in said
     assert tree(uninterrupted) == before
-
-
-def test_a_store_of_other_weights_or_text_is_refused(inputs: Path, tmp_path: Path) -> None:
-    folder, path = tmp_path / "inputs", tmp_path / "store"
-    shutil.copytree(inputs, folder)
-    run(folder, path)
-    write_checkpoint(folder / "tiny", "mistral", seed=1)
-    assert "inputs.model.sha256" in refusal(folder, path)
-    shutil.rmtree(folder / "tiny")
-    shutil.copytree(inputs / "tiny", folder / "tiny")
-    (folder / "book.txt").write_text(text(2001))
-    assert "inputs.corpus.sha256" in refusal(folder, path)
 
 
 def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
@@ -622,16 +609,6 @@ def test_arrays_that_are_asked_for_are_stored_beside_the_same_others(
         if array == "query_keys":
             expected[READ_SEQUENCES:] = np.nan
         np.testing.assert_allclose(store.read(array, ...), expected, rtol=1e-5, atol=1e-6, err_msg=array)
-
-
-def test_a_store_of_a_version_that_computed_otherwise_is_stale(
-    inputs: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
-    path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
-    rewrite(path, provenance=recorded(path) | {"extraction_version": 2})
-    why = standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path))
-    assert why == f"made by version 2 of its code, now {EXTRACTION_VERSION}"
-    assert f"extraction_version (stored 2, requested {EXTRACTION_VERSION})" in refusal(inputs, path)
 
 
 def checkpoint_of(inputs: Path, tmp_path: Path, architecture: str) -> Path:

@@ -166,33 +166,6 @@ def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
     assert not norms_are_those_of(mixed, store.array("values")[:])
 
 
-def test_the_store_holds_similarities_as_planted() -> None:
-    """Cosines of neighbours and with the sink, over many sequences."""
-    chosen = settings({"layers": 1, "heads": 3, "rho_0": [0.1, 0.4], "beta": [0.05, 1.0]})
-    heads = plant_heads(chosen)
-    values = np.stack([draw_sequence(chosen, heads, index)["values"][0] for index in range(30)]).astype(np.float64)
-    units = values / np.linalg.norm(values, axis=-1, keepdims=True)
-    for head in heads:
-        unit, known = units[:, head.kv_head], head.assumed
-        np.testing.assert_allclose(np.einsum("sd,sjd->sj", unit[:, 0], unit[:, 1:]), known.rho_0, atol=1e-5)
-        for distance in (1, 3, 8):
-            found = np.einsum("sjd,sjd->sj", unit[:, 1:-distance], unit[:, 1 + distance :]).mean()
-            wanted = known.rho_0**2 + (1 - known.rho_0**2) * exp(-known.beta * distance)
-            assert abs(found - wanted) < 0.03
-
-
-def test_noise_is_lognormal_and_differs_between_sequences_and_heads() -> None:
-    chosen = settings({"noise": 0.2}, queries=None)
-    heads = plant_heads(chosen)
-    logs = np.stack([np.log(draw_sequence(chosen, heads, index)["attention"]) for index in range(20)])
-    planned = np.array([np.log(profile(head, KEYS)) for head in heads]).reshape(1, 2, 6, KEYS)
-    residuals = (logs - planned)[..., 1:]
-    residuals -= residuals.mean(axis=-1, keepdims=True)  # the row is made to sum to 1
-    assert 0.19 < residuals.std() < 0.21
-    flat = residuals.reshape(20 * 12, -1)
-    assert np.abs(np.corrcoef(flat) - np.eye(len(flat))).max() < 0.6
-
-
 def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) -> None:
     report = run(tmp_path / "store")
     assert (report.sequences, report.written, report.documents_read, report.documents_skipped) == (5, 5, 0, 0)
