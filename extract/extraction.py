@@ -320,7 +320,6 @@ def _warn_of_text(description: Description, windows: Windows) -> None:
 
 
 def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
-    """Find out how the model's attention is read, on the beginning of the first sequence."""
     try:
         return probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     except (RuntimeError, MemoryError) as error:
@@ -372,7 +371,6 @@ def _write_all(read: Iterable[Batch], write: Callable[[Batch], int], bar: tqdm) 
 
 
 def _write(store: SequenceStore, settings: ExtractionSettings, batch: Batch) -> int:
-    """Write the missing sequences of a batch; return their number."""
     check_numbers(batch, settings)
     for index in batch.wanted:
         store.write(index, _build_arrays(batch, index - batch.first, settings))

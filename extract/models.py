@@ -180,7 +180,6 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
 def _describe_provenance(
     settings: ExtractionSettings, source: Source, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, dict[str, Any]]:
-    """As ``Description.provenance``."""
     known = (
         describe_model(source.files, settings)
         if source.files

@@ -319,7 +319,6 @@ class ExtractionSettings(Settings):
     @field_validator("corpus", mode="before")
     @classmethod
     def _check_corpus(cls, given: Any, known: ValidationInfo) -> Any:
-        """Give a synthetic study its own corpus; any other study must name one."""
         if not _is_synthetic(known):
             if given is None:
                 kind: Literal["missing"] = "missing"
@@ -376,7 +375,6 @@ class ExtractionSettings(Settings):
     @field_validator("synthetic", mode="before")
     @classmethod
     def _check_synthetic(cls, given: Any, known: ValidationInfo) -> Any:
-        """Give a synthetic study its defaults; any other study has no such part."""
         if _is_synthetic(known):
             return {} if given is None else given
         if given is not None and "model" in known.data:

@@ -217,7 +217,6 @@ def _find_commit(corpus: CorpusSettings) -> str | None:
 
 
 def _load_cached_builder(corpus: CorpusSettings) -> Any:
-    """The builder of the dataset from the local cache of ``datasets``."""
     import datasets
 
     out = f"The corpus '{corpus.id}' is not a local file, and the Hugging Face hub cannot be reached"

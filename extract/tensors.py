@@ -160,7 +160,6 @@ def _find_size_error(field: str, value: object, shapes: Shapes | None) -> str | 
 
 
 def _format_value(value: object) -> str:
-    """A value as text of at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
