@@ -23,6 +23,8 @@ from tests.extract.tiny import GROUPED, PLAIN, VOCABULARY, WINDOW
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 KEYS = 48
+PROJECTIONS = {"o_proj", "out_proj", "c_proj", "dense", "Wo"}
+"""Names of the output projections of attention."""
 QUERIES = (9, 20, 47)
 """The first is too early for a window of ``WINDOW`` keys to hide any from it, the last is the last position."""
 
@@ -539,7 +541,7 @@ def plain(family: Family) -> Plain:
     values: dict[int, Tensor] = {}
     hooks = [
         projection.register_forward_pre_hook(lambda _, given, layer=layer: outputs.update({layer: given[0]}))
-        for layer, projection in _projections(model, layers, {"o_proj", "out_proj", "c_proj", "dense", "Wo"})
+        for layer, projection in _projections(model, layers, PROJECTIONS)
     ] + [
         projection.register_forward_hook(lambda *given, layer=layer: values.update({layer: given[-1]}))
         for layer, projection in _projections(model, layers, {"v_proj"})

@@ -9,65 +9,49 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import zarr
 
 from extract import batches
 from extract.extraction import extract
-from extract.settings import ExtractionSettings, Shard
+from extract.settings import ExtractionSettings
 from storage.files.places import LocalPlace
 from storage.zarr.sequences import SequenceStore
 
-create_array, write, capture = zarr.Group.create_array, SequenceStore.write, batches.capture
+write, capture = SequenceStore.write, batches.capture
 
 
 def start(
     settings: ExtractionSettings,
     path: Path,
     *,
-    shard: Shard | None = None,
-    pause: float = 0.0,
     half: int | None = None,
     held: int | None = None,
     most: int | None = None,
 ) -> BaseProcess:
     """Begin to extract in another process.
 
-    ``pause`` is how long it sleeps before each array that it makes and each sequence that it writes; ``half`` is a
-    sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed; ``most`` is how
-    many sequences have room in memory.
+    ``half`` is a sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed;
+    ``most`` is how many sequences have room in memory.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.extract.killed", "transformers.models.mistral.modeling_mistral"])
     with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):
-        process = context.Process(target=_extract, args=(settings, path, shard, pause, half, held, most))
+        process = context.Process(target=_extract, args=(settings, path, half, held, most))
         process.start()
     return process
 
 
-def _extract(
-    settings: ExtractionSettings,
-    path: Path,
-    shard: Shard | None,
-    pause: float,
-    half: int | None,
-    held: int | None,
-    most: int | None,
-) -> None:
-    def slow_create(group: zarr.Group, *args: object, **others: object) -> object:
-        time.sleep(pause)
-        return create_array(group, *args, **others)
-
-    def slow_write(store: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
+def _extract(settings: ExtractionSettings, path: Path, half: int | None, held: int | None, most: int | None) -> None:
+    def write_some(store: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
         if sequence == half:
             store.array("values")[sequence] = arrays["values"]
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(600 if sequence == held else pause)
+        time.sleep(600 if sequence == held else 0)
         write(store, sequence, arrays)
 
-    zarr.Group.create_array, SequenceStore.write = slow_create, slow_write
+    SequenceStore.write = write_some
     if most is not None:
         batches.capture = narrow(most)
-    extract(settings, study="tiny", path=LocalPlace(path), shard=shard)
+    extract(settings, study="tiny", path=LocalPlace(path))
 
 
 def narrow(most: int) -> object:

@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForCausalLM,
     BartConfig,
     BartForConditionalGeneration,
-    DynamicCache,
     MptConfig,
     PreTrainedModel,
 )
@@ -54,17 +53,6 @@ class PromptTuning(Wrapper):
         """The output of the model, also at the prompt."""
         own = self.base_model.get_input_embeddings()(input_ids)
         return self.base_model(inputs_embeds=torch.cat([torch.ones(1, 5, 64), own], dim=1), **given)
-
-
-class PrefixTuning(Wrapper):
-    """Learned keys and values before those of the text."""
-
-    def forward(self, input_ids: Tensor, **given: object) -> object:
-        """The output of the model after the prefix."""
-        cache = DynamicCache()
-        for layer in range(3):
-            cache.update(torch.ones(1, 2, 5, 16), torch.ones(1, 2, 5, 16), layer)
-        return self.base_model(input_ids=input_ids, past_key_values=cache, **given)
 
 
 class LoraLinear(nn.Module):
@@ -121,7 +109,6 @@ def test_a_wrapper_that_changes_weights_is_measured_with_its_changes() -> None:
     ("wrap", "said"),
     [
         (PromptTuning, "computes other numbers than the LlamaForCausalLM inside it, as with a learned prompt"),
-        (PrefixTuning, "computes other numbers than the LlamaForCausalLM inside it, as with a learned prompt"),
         (give_prompts, r"learned keys beside those of the text (model.layers.1.self_attn.adaption_prompt)"),
         (lambda _: nn.Linear(2, 2), "Linear has no model of transformers inside"),
         (lambda model: nn.Sequential(nn.Linear(2, 2), model), "Sequential cannot read plain tokens"),
