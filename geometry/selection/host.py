@@ -95,10 +95,10 @@ def list_parts(keys: Keys, heads: int) -> list[slice]:
 def iterate_counts(weights: Floats, keys: Keys, room: Room) -> Iterator[Counts]:
     """Counts and radii of heads that share value states; weights (head, n)."""
     for part in list_parts(keys, len(weights)):
-        heads = [arrange(of_head, keys, sink=False) for of_head in weights[part]]
+        heads, space = arrange(weights[part], keys, sink=False), make_space(weights.shape[1])
         for head, rows in zip(heads, scan_heads(keys, heads, (), room), strict=True):
             out = Counts(*np.empty((2, len(head.a) - 1), np.int32), *np.empty((2, len(head.a) - 1)))
-            fill_counts(head, keys, rows, make_space(len(head.a)), np.zeros(keys.states.shape[1]), out)
+            fill_counts(head, keys, rows, space, np.zeros(keys.states.shape[1]), out)
             yield out
 
 
@@ -111,15 +111,13 @@ def iterate_profiles(
     """
     n, d = keys.states.shape
     for part in list_parts(keys, len(weights)):
-        heads, outs, steepness = [], [], []
-        for of_head in weights[part]:
-            head = arrange(of_head, keys, sink=sink)
+        heads, outs, steepness = arrange(weights[part], keys, sink=sink), [], []
+        for head in heads:
             arrays = make_arrays(SelectionProfile, (), n, len(kappas))
             out: Any = Profile(*(arrays[name] for name in CURVES))
             ordered = (head.alpha * keys.norm)[head.order]
             gather_ingredients(ordered, head.sink, out.s_in, out.a_min_in, out.a_max_in, out.a_max_out)
             breadth = (out.a_max_in + out.a_max_out + out.s_in) * unit
-            heads.append(head)
             outs.append(out)
             steepness.append(compute_steepness(kappas, breadth, d, head.factor))
         results = scan(keys, heads, steepness)
@@ -190,18 +188,22 @@ def fill_profile(
         fill_directions(row, s, rest, but_last, directions, head, keys.norm, out)
         out.rho_out[row] = np.nan if row == 0 == head.sink else min(rows.closest[row], np.float32(1.0))
         if out.precision_upper.shape[0]:
-            early = conclude(row, zeros, selected_zeros, rest, head, keys, rows, space, True)[0]
-            fill_upper_bounds(row, row + 1 - early, rest, head, states, rows, steepness, space, out)
+            early, _, _, _, certain = conclude(row, zeros, selected_zeros, rest, head, keys, rows, space, True)
+            fill_upper_bounds(row, row + 1 - early, certain, rest, head, states, rows, steepness, space, out)
 
 
 @compile_inline_kernel
 def fill_upper_bounds(
-    row: int, late: int, rest: F64, head: Head, states: Floats, rows: Rows, steepness: Steepness, space: Space, out: Any
-) -> None:
-    """The upper bounds of a row, N = row + 1, for every κ; late: the number of late keys."""
-    exists, final = steepness.breadth[row] > 0.0, True
+    row: int, late: int, final: bool, rest: F64, head: Head, states: Floats, rows: Rows, steepness: Steepness,
+    space: Space, out: Any,
+) -> None:  # fmt: skip
+    """The upper bounds of a row, N = row + 1, for every κ; late: the number of late keys.
+
+    final: whether float32 finds as many.
+    """
+    exists = steepness.breadth[row] > 0.0
     for k in range(out.precision_upper.shape[0]):
-        final = final and rows.between[k, row] == 0 and rows.early[k, row] == row + 1 - late
+        final = final and rows.between[k, row] == 0
         bounds = combine(row + 1, late, rows.total[k, row], np.float64(rows.best[k, row]))
         out.precision_upper[k, row], out.recall_upper[k, row] = bounds if exists else (np.nan, np.nan)
     if exists and not final:

@@ -9,13 +9,15 @@ every N. All heads that share value states share the matrix, which is a product 
 is summed in float64. Where the matrix is too large there is a strip of its columns at a time, and each strip is made
 twice: once to find the nearest and the farthest key of every row, and once to count the keys nearer than these.
 
-Exact counts. What the rows of a tile, TILE at most, have added to c is a sum in float32, as is E_l. With the roundings
-of a cosine, of a, of each term, of c, of E_l and of each sum that is compared, and those of the sum over the tile, the
-error of E_l is below δ_l = a_l (SLOPE · size + SLOPE_OF_TILE · size of the tile + BEND · max a), where a size is Σ a_k,
-over all selected keys or those of the tile; the roundings in float64 are a millionth of this. If nothing but the
-nearest key itself lies within its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and
-are ties of each other. All other rows are *settled*: repeated in float64 with ``compare_distances``, which is exactly 0
-for equal y. The scan thus affects speed, never the result.
+Exact counts. What the rows of a tile, TILE at most, have added to c is a sum in float32, as is E_l. Each partial sum is
+rounded, by 2^−24 of twice the size of the tile so far at most, where a size is Σ a_k over some selected keys; these
+errors remain in c. With them, and the roundings of a cosine, of a, of each term, of c, of E_l and of each sum that is
+compared, the error of E_l is below δ_l = a_l (SLOPE · size + SLOPE_OF_SUMS · Σ of the size of the tile over all rows so
+far + BEND · max a); the roundings in float64 are a millionth of this. If nothing but the nearest key itself lies within
+its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and are ties of each other. All
+other rows are *settled*: repeated in float64 with ``compare_distances``, which is exactly 0 for equal y. The scan thus
+affects speed, never the result. A tile also ends where it is no small part of the size, so that the first rows, of the
+largest weights, add little to the error.
 
 Underflow. All a are multiplied by a power of two, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ,
 a_l is not below FLOOR unless y_l = 0, and TRIFLE is added to the bracket: their product exceeds what underflow loses.
@@ -59,11 +61,11 @@ BLOCK = 128
 STEP = 4
 """Values of N for which one pass over the keys computes E."""
 
-TILE = 32
-"""Most rows after which what they add to c is added to it in float64."""
+TILE, TILE_SHARE = 32, 2.0**-4
+"""Most rows, and about the largest part of the size, after which what is added to c is added to it in float64."""
 
-SLOPE, SLOPE_OF_TILE, BEND = 2.04 * 8 * 2.0**-24, 2.04 * TILE * 2.0**-24, 5.1 * 2.0**-24
-"""Factors of a_l · size, of a_l · size of the tile and of a_l · max a in the error bound of E_l."""
+SLOPE, SLOPE_OF_SUMS, BEND = 2.04 * 8 * 2.0**-24, 2.04 * 2.0**-24, 5.1 * 2.0**-24
+"""Factors of a_l · size, of a_l · Σ of the size of the tile and of a_l · max a in the error bound of E_l."""
 
 LIFT, FLOOR, TRIFLE = 60, 2.0**-87, 2.0**-58
 """The exponent of the largest lifted norm, and what underflow adds to the error bound: see above."""
@@ -194,21 +196,25 @@ class Head(NamedTuple):
     """Rank of the sink, the first key; n if there is none."""
     factor: float
     slope: float
-    slope_of_tile: float
+    slope_of_sums: float
     bend: float
     trifle: float
     """Coefficients of the error bound."""
 
 
-def arrange(weights: Floats, keys: Keys, *, sink: bool) -> Head:
-    """Sort the keys of a head by their weights, (n,)."""
-    order, n = sort_keys(weights), weights.size
-    rank, alpha = np.empty(n, np.int64), weights.astype(np.float64)
-    rank[order] = np.arange(n)
+def arrange(weights: Floats, keys: Keys, *, sink: bool) -> list[Head]:
+    """Sort the keys of heads by their weights, (head, n)."""
+    order, alpha = sort_keys(weights), weights.astype(np.float64)
+    n, rank = weights.shape[1], np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(n)[None], axis=1)
     factor = 2.0 ** (LIFT - math.frexp(keys.norm.max())[1])
     a = factor * alpha * keys.norm
     least = np.where(a > 0, np.maximum(a, FLOOR), 0).astype(np.float32)
-    return Head(alpha, order, rank, a, least, int(rank[0]) if sink else n, factor, SLOPE, SLOPE_OF_TILE, BEND, TRIFLE)
+    sinks = rank[:, 0].tolist() if sink else [n] * len(weights)
+    return [
+        Head(alpha[h], order[h], rank[h], a[h], least[h], sinks[h], factor, SLOPE, SLOPE_OF_SUMS, BEND, TRIFLE)
+        for h in range(len(weights))
+    ]
 
 
 class Rows(NamedTuple):
@@ -228,7 +234,6 @@ class Rows(NamedTuple):
     """Largest cosine of a selected key but the sink with a key left out, at least 0, (n − 1,)."""
     total: F64
     best: F64
-    early: I32
     between: I32
     """The sums of ``sum_worst_pairs``, (κ, n − 1)."""
 
@@ -313,22 +318,13 @@ def make_room(n: int) -> Room:
     )
 
 
-def make_rows(n: int, kappas: int) -> Rows:
-    """Memory for what a scan finds of a head, before the first strip."""
-    value, key, by_kappa = np.full((3, n - 1), HIDDEN / 4, np.float32), np.zeros((3, n - 1), np.int32), (kappas, n - 1)
-    value[FARTHEST] *= -1.0
-    return Rows(
-        value=value,
-        key=key,
-        sure=np.zeros_like(key),
-        near=np.zeros_like(key),
-        most=np.full(n - 1, -np.inf, np.float32),
-        closest=np.zeros(n - 1, np.float32),
-        total=np.zeros(by_kappa),
-        best=np.zeros(by_kappa),
-        early=np.zeros(by_kappa, np.int32),
-        between=np.zeros(by_kappa, np.int32),
-    )
+def make_rows(heads: int, n: int, kappas: int) -> list[Rows]:
+    """Memory for what a scan finds of heads, before the first strip."""
+    value, of_rest = np.full((heads, 3, n - 1), HIDDEN / 4, np.float32), np.zeros((heads, n - 1), np.float32)
+    value[:, FARTHEST] *= -1.0
+    counts = np.zeros((3, heads, 3, n - 1), np.int32)
+    sums, between = np.zeros((2, heads, kappas, n - 1)), np.zeros((heads, kappas, n - 1), np.int32)
+    return [Rows(*rows) for rows in zip(value, *counts, of_rest - np.inf, of_rest, *sums, between, strict=True)]
 
 
 def scan_heads(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness], room: Room) -> list[Rows]:
@@ -338,7 +334,7 @@ def scan_heads(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness]
     """
     bounded = len(steepness) > 0
     given = steepness if bounded else [Steepness.none()] * len(heads)
-    results = [make_rows(len(keys.norm), len(of.slope)) for of in given]
+    results = make_rows(len(heads), len(keys.norm), len(given[0].slope))
     passes = ((True, True),) if keys.cosines.size else ((True, False), (False, True))
     for find, count in passes:
         for strip in iterate_strips(keys):
@@ -356,13 +352,13 @@ def sweep(
     bounded: whether also about s without the sink, with the cosines and the sums of the upper bounds.
     """
     n, width, keys, largest = head.a.size, strip.stop - strip.start, room.keys, find_largest(head.a)
-    size_of_rest, size_of_sink, size_of_tile, first, opened = 0.0, 0.0, 0.0, 0, 0
+    size_of_rest, size_of_sink, size_of_tile, sums, first, opened = 0.0, 0.0, 0.0, 0.0, 0, 0
     clear(head, strip, room)
     while first < n - 1:
         if first == head.sink:
             size_of_sink = head.a[head.order[first]]
             place_sink(strip, size_of_sink, room)
-        if first in (0, head.sink) or first + STEP - opened > TILE:
+        if first in (0, head.sink) or first + STEP - opened > TILE or size_of_tile > TILE_SHARE * size_of_rest:
             begin_tile(room, width)
             size_of_tile, opened = 0.0, first
         last = choose_step(head, first, keys, room.weights)
@@ -372,12 +368,13 @@ def sweep(
         for b in range(last - first):
             added = 0.5 * np.float64(room.weights[b])
             size_of_rest, size_of_tile = size_of_rest + added, size_of_tile + added
+            sums += size_of_tile
             mark_key(keys[b] - strip.start, room.left[:width], 0.0)
             if find:
                 note_thresholds(first + b, b, last - first, strip, room, rows, bounded)
             if count:
-                of_tile = head.slope_of_tile * size_of_tile
-                reach_of_rest = np.float32(head.slope * size_of_rest + of_tile + head.bend * largest + head.trifle)
+                fixed = head.slope_of_sums * sums + head.bend * largest + head.trifle
+                reach_of_rest = np.float32(head.slope * size_of_rest + fixed)
                 reach = np.float32(reach_of_rest + head.slope * size_of_sink)
                 read_row(first + b, b, head, strip, steepness, room, rows, reach, reach_of_rest, bounded)
         first = last
@@ -657,53 +654,38 @@ def add_worst_pairs(row: int, g: F32, left: F32, steepness: Steepness, rows: Row
     least, most = rows.value[NEAREST_TO_REST, row], rows.most[row]
     for k in range(rows.total.shape[0]):
         slope, reach = steepness.slope[k, row], steepness.reach[k, row]
-        total, best, early, between = sum_far_pairs(g, left, least, most, reach, slope)
-        if between > 0:
-            total, best, early, between = sum_worst_pairs(g, left, least, most, reach, slope)
+        total, best, far = sum_far_pairs(g, left, least, most, reach, slope)
+        between = np.int32(0)
+        if not far:
+            total, best, _, between = sum_worst_pairs(g, left, least, most, reach, slope)
         if between > 0 and g.size == rows.most.size + 1:
             of_inner, largest = sum_pairs_between(g, left, least, most, reach, slope)
             total, best, between = total + of_inner, max(best, largest), np.int32(0)
         rows.total[k, row] += total
         rows.best[k, row] = max(rows.best[k, row], best)
-        rows.early[k, row] += early
         rows.between[k, row] += between
 
 
 @compile_inline_kernel
 def conclude(
     row: int, zeros: int, selected_zeros: int, s: F64, head: Head, keys: Keys, rows: Rows, space: Space, of_rest: bool
-) -> tuple[int, int, int, int]:
-    """One row, N = row + 1: (K_in, K_out, the nearest key left out, the farthest selected key) about s, (d,).
+) -> tuple[int, int, int, int, bool]:
+    """K_in, K_out, the nearest key left out and the farthest selected key about s, (d,), in one row, N = row + 1.
 
     zeros: the number of keys with y = 0, all and selected ones; of_rest: whether s is that without the sink, and only
-    K_in is wanted.
+    K_in is wanted. The last is whether no key but that of a threshold, or its ties with y = 0, lies within its error of
+    it: the row is not settled.
     """
-    if not is_certain(row, zeros, head, rows, of_rest):
-        return settle(row + 1, s, head, keys, space)
-    return read_counts(row, row + 1, zeros, selected_zeros, head, rows, of_rest)
-
-
-@compile_inline_kernel
-def is_certain(row: int, zeros: int, head: Head, rows: Rows, of_rest: bool) -> bool:
-    """Whether no key but that of a threshold, or its ties with y = 0, lies within its error of it (``conclude``)."""
-    lower = NEAREST_TO_REST if of_rest else NEAREST
-    empty_near = head.least[rows.key[lower, row]] == 0.0
-    empty_far = head.least[rows.key[FARTHEST, row]] == 0.0
-    certain = rows.near[lower, row] == (zeros if empty_near else 1)
-    return bool(certain and (of_rest or rows.near[FARTHEST, row] == (zeros if empty_far else 1)))
-
-
-@compile_inline_kernel
-def read_counts(
-    row: int, split: int, zeros: int, selected_zeros: int, head: Head, rows: Rows, of_rest: bool
-) -> tuple[int, int, int, int]:
-    """What ``conclude`` returns for a row, N = split, that is certain."""
     lower = NEAREST_TO_REST if of_rest else NEAREST
     nearest, farthest = rows.key[lower, row], rows.key[FARTHEST, row]
-    k_in = rows.sure[lower, row] + (selected_zeros if head.least[nearest] == 0.0 else 0)
-    k_out = rows.sure[FARTHEST, row] - split
-    k_out += zeros if head.least[farthest] == 0.0 else 1
-    return int(k_in), int(k_out), int(nearest), int(farthest)
+    empty_near, empty_far = head.least[nearest] == 0.0, head.least[farthest] == 0.0
+    certain = rows.near[lower, row] == (zeros if empty_near else 1)
+    if not (certain and (of_rest or rows.near[FARTHEST, row] == (zeros if empty_far else 1))):
+        found = settle(row + 1, s, head, keys, space)
+        return found[0], found[1], found[2], found[3], False
+    k_in = rows.sure[lower, row] + (selected_zeros if empty_near else 0)
+    k_out = rows.sure[FARTHEST, row] - (row + 1) + (zeros if empty_far else 1)
+    return int(k_in), int(k_out), int(nearest), int(farthest), True
 
 
 @compile_row_kernel

@@ -73,7 +73,7 @@ class TorchScan:
     def __call__(self, keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness]) -> list[Rows]:
         """What the scan finds of heads, without ``value`` and ``most``, which none but a scan reads."""
         n = len(keys.norm)
-        results = [make_rows(n, len(of.slope)) for of in steepness]
+        results = make_rows(len(heads), n, len(steepness[0].slope))
         given, at_once = self._place(heads, steepness), max(1, STRIP_BYTES // (PAIR_BYTES * n * len(heads)))
         sums = Sums(torch.zeros_like(given.a), torch.zeros_like(given.a), given.a.new_zeros((len(heads), 1)))
         for first in range(0, n - 1, at_once):
@@ -137,9 +137,9 @@ class TorchScan:
         nearest = about_rest.masked_fill(~left, math.inf).argmin(-1)
         thresholds[NEAREST_TO_REST] = count_about(about_rest, nearest, heads.least, reach_of_rest)
         key, sure, near = torch.stack([thresholds[which] for which in range(len(thresholds))], 2)
-        total, best, early = sum_worst_pairs(about_rest, left, heads.slope[..., strip], heads.reach[..., strip])
+        total, best = sum_worst_pairs(about_rest, left, heads.slope[..., strip], heads.reach[..., strip])
         about_s = {"key": key, "sure": sure, "near": near, "closest": closest}
-        return about_s | {"total": total, "best": best, "early": early}, onward
+        return about_s | {"total": total, "best": best}, onward
 
 
 def count_about(e: Tensor, key: Tensor, least: Tensor, reach: Tensor) -> Tensor:
@@ -154,8 +154,8 @@ def count_about(e: Tensor, key: Tensor, least: Tensor, reach: Tensor) -> Tensor:
     return torch.stack([key, sure, (e - error <= value + its_error).sum(-1) - sure])
 
 
-def sum_worst_pairs(g: Tensor, left: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ_i and max_i of max_j p_ij over the early keys i (``geometry.selection.upper_bounds``), and how many these are.
+def sum_worst_pairs(g: Tensor, left: Tensor, slope: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_i and max_i of max_j p_ij over the early keys i (``geometry.selection.upper_bounds``).
 
     g: E about s without the sink, (head, r, n); left: whether a key is left out; slope, reach: (head, κ, r), as the
     results.
@@ -172,7 +172,7 @@ def sum_worst_pairs(g: Tensor, left: Tensor, slope: Tensor, reach: Tensor) -> tu
         p[some] = torch.where(between[some], inner, p[some])
         p.masked_fill_(~early, 0.0)
         total[:, kappa], best[:, kappa] = p.sum(-1), p.amax(-1)
-    return total, best, early.sum(-1)[:, None].expand(slope.shape)
+    return total, best
 
 
 def find_largest_between(g: Tensor, left: Tensor, target: Tensor, c: Tensor) -> Tensor:

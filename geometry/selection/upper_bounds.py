@@ -115,25 +115,29 @@ def bound_probability(xi: np.float32) -> np.float32:
 @compile_row_sum_kernel
 def sum_far_pairs(
     g: F32, left: F32, least: np.float32, most: np.float32, reach: np.float32, c: np.float32
-) -> tuple[float, np.float32, np.int32, np.int32]:
-    """As ``sum_worst_pairs`` where g_i + reach is at least ``most``: the last number is that of the other early keys.
+) -> tuple[float, np.float32, bool]:
+    """As ``sum_worst_pairs`` if g_i + reach is at least ``most`` for all early keys, and whether it is.
 
-    For these keys ξ is at most ξ*, where a polynomial takes the place of the exponential.
+    ξ is then at most ξ*, where a polynomial takes the place of the exponential, and the largest p is that of the
+    least g_i.
     """
     widen_vectors()
-    total, best, early, others = np.float32(0.0), np.float32(0.0), np.int32(0), np.int32(0)
-    (c0, c1, c2, c3, c4, c5, c6, c7), floor = NEAR_0, reach * np.float32(XI_SMALL / XI_STAR)
+    total, lowest, floor = np.float32(0.0), least, reach * np.float32(XI_SMALL / XI_STAR)
     for k in range(np.uint64(g.size)):
-        is_early = g[k] + left[k] <= least
-        xi = smaller(np.float32(1.0), larger(floor, most - g[k]) * np.float32(SHRINK) * c)
-        x = xi * xi
-        p = c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * (c5 + x * (c6 + x * c7))))))
-        p = np.float32(DENSITY_0) * xi * p if is_early else np.float32(0.0)
-        total += p
-        best = larger(best, p)
-        early = np.int32(early + np.int32(is_early))
-        others = np.int32(others + np.int32(is_early & (g[k] + reach < most)))
-    return float(total), best, early, others
+        selected = g[k] + left[k]
+        p = bound_near_0(larger(floor, most - g[k]) * np.float32(SHRINK) * c)
+        total += p if selected <= least else np.float32(0.0)
+        lowest = smaller(lowest, selected)
+    best = bound_near_0(larger(floor, most - lowest) * np.float32(SHRINK) * c)
+    return float(total), best if total > np.float32(0.0) else np.float32(0.0), bool(lowest + reach >= most)
+
+
+@compile_row_sum_kernel
+def bound_near_0(xi: np.float32) -> np.float32:
+    """p(ξ) of eq. 9 for 0 ≤ ξ ≤ ξ*."""
+    x, (c0, c1, c2, c3, c4, c5, c6, c7) = xi * xi, NEAR_0
+    polynomial = c0 + x * (c1 + x * (c2 + x * (c3 + x * (c4 + x * (c5 + x * (c6 + x * c7))))))
+    return np.float32(np.float32(DENSITY_0) * xi * polynomial)
 
 
 @compile_row_sum_kernel

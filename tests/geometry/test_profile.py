@@ -99,7 +99,7 @@ class TestControls:
 
     def test_without_the_error_bound_float32_miscounts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.disagreement_of_near_keys() == 0
-        for part in ("SLOPE", "SLOPE_OF_TILE", "BEND", "TRIFLE"):
+        for part in ("SLOPE", "SLOPE_OF_SUMS", "BEND", "TRIFLE"):
             monkeypatch.setattr(scan, part, 0.0)
         assert self.disagreement_of_near_keys() > 0
 

@@ -29,38 +29,40 @@ def test_differences_keep_the_last_digits_of_neighbours() -> None:
 
 
 def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float, float]]:
-    """N, E about s and about s without the sink, the sizes of both and of the tile, for every N, as in ``sweep``."""
+    """N, E about s and about s without the sink, the sizes of both and Σ of that of the tile, for every N."""
     n = len(head.a)
     strip, room, first, begun, sizes = Strip(keys.cosines, 0, 0, 0, n), scan.make_room(n), 0, 0, [0.0, 0.0, 0.0]
+    sums = 0.0
     scan.clear(head, strip, room)
     while first < n - 1:
         if first == head.sink:
             sizes[0] += head.a[0]
             scan.place_sink(strip, head.a[0], room)
-        if first in (0, head.sink) or first + scan.STEP - begun > scan.TILE:
+        if first in (0, head.sink) or first + scan.STEP - begun > scan.TILE or sizes[2] > scan.TILE_SHARE * sizes[1]:
             scan.begin_tile(room, n)
             begun, sizes[2] = first, 0.0
         last = scan.choose_step(head, first, room.keys, room.weights)
         scan.advance(strip, room.keys, room, True)
         for b in range(last - first):
             sizes = [size + float(room.weights[b]) / 2 for size in sizes]
-            yield first + b + 1, room.about_all[b, :n].copy(), room.about_rest[b, :n].copy(), *sizes
+            sums += sizes[2]
+            yield first + b + 1, room.about_all[b, :n].copy(), room.about_rest[b, :n].copy(), *sizes[:2], sums
         first = last
 
 
 def error_shares(weights: np.ndarray, values: np.ndarray, *, sink: bool, **wrong: float) -> list[float]:
     """|E − E in rational arithmetic| over its bound, for every key of every row; 9 where E of y = 0 is not 0."""
     keys = scan.prepare_keys(values)
-    head = scan.arrange(weights, keys, sink=sink)
-    assert head[-4:] == (scan.SLOPE, scan.SLOPE_OF_TILE, scan.BEND, scan.TRIFLE)
+    (head,) = scan.arrange(weights[None], keys, sink=sink)
+    assert head[-4:] == (scan.SLOPE, scan.SLOPE_OF_SUMS, scan.BEND, scan.TRIFLE)
     head = head._replace(**wrong)
     y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, keys.states, strict=True)]
     shares = []
-    for size, *energies, of_all, of_rest, of_tile in iterate_energies(head, keys):
+    for size, *energies, of_all, of_rest, sums in iterate_energies(head, keys):
         for energy, reach, without in zip(energies, (of_all, of_rest), (False, sink), strict=True):
             chosen = [y[key] for key in head.order[:size] if key > 0 or not without]
             centre = [sum(column) for column in zip(*chosen, strict=True)] or [Fraction(0)] * len(y[0])
-            slopes = head.slope * reach + head.slope_of_tile * of_tile
+            slopes = head.slope * reach + head.slope_of_sums * sums
             bound = head.least.astype(float) * (slopes + head.bend * head.a.max() + head.trifle)
             for value, given, most in zip(oracle.energies(centre, y), energy, bound, strict=True):
                 error = abs(float(value * Fraction(head.factor) ** 2 - Fraction(float(given))))
@@ -80,7 +82,7 @@ def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"slope": 0.0, "slope_of_tile": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
+    [{"slope": 0.0, "slope_of_sums": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
     ids=lambda part: "without " + " and ".join(part),
 )
 def test_an_error_bound_without_one_of_its_parts_would_not_hold(wrong: dict[str, float]) -> None:

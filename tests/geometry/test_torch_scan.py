@@ -139,7 +139,7 @@ def test_keys_that_are_far_apart_are_not_settled() -> None:
     """The bound of float64 leaves none of the rows undecided that float32 does."""
     weights, values = twin_head(300, 32, 0)
     keys = scan.prepare_keys(values)
-    head = scan.arrange(weights, keys, sink=True)
+    (head,) = scan.arrange(weights[None], keys, sink=True)
     no_kappa = [compute_steepness((), np.ones(299), 32, head.factor)]
     (here,) = scan.scan_heads(keys, [head], no_kappa, scan.make_room(300))
     (there,) = torch_scan.TorchScan(keys, "cuda")(keys, [head], no_kappa)
@@ -150,7 +150,7 @@ def scan_steeply(n: int, d: int, heads: int) -> None:
     """A scan of heads of which most rows have keys between, which takes the most memory."""
     values = aligned_head(n, d, 0)[1]
     keys = scan.prepare_keys(values, multiply=False)
-    arranged = [scan.arrange(aligned_head(n, d, seed)[0], keys, sink=True) for seed in range(heads)]
+    arranged = scan.arrange(np.stack([aligned_head(n, d, seed)[0] for seed in range(heads)]), keys, sink=True)
     steepness = [compute_steepness((300.0, 1e5), np.full(n - 1, 4.0), d, of.factor) for of in arranged]
     torch_scan.TorchScan(keys, "cuda")(keys, arranged, steepness)
 
