@@ -10,14 +10,12 @@ text.
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from zarr.abc.store import ByteRequest
-from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
 from storage.errors import UserError
@@ -50,6 +48,17 @@ GROUP = "zarr.json"
 """The document that makes a prefix a Zarr group; that of a store is written last."""
 
 
+def _guard(method: Callable[..., Awaitable[Any]]) -> Any:
+    """A method of a store whose errors are those of ``translate_errors``."""
+
+    @wraps(method)
+    async def guarded(store: "GuardedStore", *given: Any, **options: Any) -> Any:
+        with translate_errors(store.url):
+            return await method(store, *given, **options)
+
+    return guarded
+
+
 class GuardedStore(ObjectStore[Client]):
     """Zarr's view of one prefix, whose errors are those of ``translate_errors``."""
 
@@ -61,32 +70,8 @@ class GuardedStore(ObjectStore[Client]):
         """The same prefix, opened read-only or not."""
         return type(self)(self.store, read_only=read_only, url=self.url)
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Bytes of the object ``key``, or None."""
-        with translate_errors(self.url):
-            return await super().get(key, prototype, byte_range)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Bytes of parts of objects."""
-        with translate_errors(self.url):
-            return await super().get_partial_values(prototype, key_ranges)
-
-    async def exists(self, key: str) -> bool:
-        """Whether there is an object ``key``."""
-        with translate_errors(self.url):
-            return await super().exists(key)
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Write the object ``key`` atomically."""
-        with translate_errors(self.url):
-            await super().set(key, value)
-
-    async def delete(self, key: str) -> None:
-        """Delete the object ``key``."""
-        with translate_errors(self.url):
-            await super().delete(key)
+    get, get_partial_values = _guard(ObjectStore.get), _guard(ObjectStore.get_partial_values)
+    exists, set, delete = _guard(ObjectStore.exists), _guard(ObjectStore.set), _guard(ObjectStore.delete)
 
 
 def open_zarr(url: str) -> GuardedStore:

@@ -14,7 +14,6 @@ from sysconfig import get_python_version
 from threading import Barrier, BrokenBarrierError, Timer
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from dask import config as dask_config
 
@@ -24,13 +23,12 @@ from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tables
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.study import home as places_of_home
-from dagster_project.study.home import METRICS_VARIABLE, Home
+from dagster_project.study.home import Home
 from dagster_project.study.settings import DaskSettings, Study
 from dagster_project.study.studies import parse_study
 from storage.errors import UserError
 from storage.files import parts
-from storage.files.places import LocalPlace, Place, RemotePlace
-from storage.warehouse.rows import MEASURED
+from storage.files.places import LocalPlace, Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
@@ -39,7 +37,6 @@ from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
 from tests.memory import trace
 from tests.storage.earlier import rewrite
-from tests.storage.object_store import bucket
 
 pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
 
@@ -202,26 +199,6 @@ def test_fits_and_expectations_are_those_of_threads(
         for table in find_asset(name).tables:
             here, there = (making.rows(home, NAME, table) for home in (threads, elsewhere))
             assert repr(there) == repr(here) != "[]"
-
-
-@pytest.mark.long
-def test_metrics_in_an_object_store_are_written_by_the_workers(
-    tmp_path: Path, threads: Home, dask: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with bucket(monkeypatch) as remote:
-        with cluster.use_scheduler(dask.address) as client:
-            assert client is not None
-            client.run(os.environ.update, {name: value for name, value in os.environ.items() if name[:4] == "AWS_"})
-        monkeypatch.setenv(METRICS_VARIABLE, str(remote))
-        monkeypatch.setenv("ATTENTION_GEOMETRY_HOME", str(tmp_path / "data"))
-        home = with_tensors(Home.from_environment())
-        assert home.metrics(NAME) == RemotePlace(f"{remote}/{NAME}.parts")
-        assert making.measured(making.measure(home, NAME, on(dask.address))) == LAYERS
-        made, wanted = open_metrics(home).require_complete(), open_metrics(threads)
-        for table in MEASURED:
-            assert pa.Table.from_batches(made.stream(table)) == pa.Table.from_batches(wanted.stream(table)), table
-        for name, query in (("k_in", 1), ("recall_upper", 2), ("mean_cosine", None)):
-            assert made.read(name, 3, query=query).tobytes() == wanted.read(name, 3, query=query).tobytes()
 
 
 @pytest.mark.slow

@@ -72,13 +72,6 @@ SELECTIONS = [
 """Index of sequence, query, layer and head, and N, of every selection."""
 
 
-def test_a_batch_is_one_query_of_a_layer_of_a_sequence(tables: Tables) -> None:
-    for name in ("selection_counts", "upper_bounds", "attention_rows", "concentration"):
-        assert len(tables[name]) == 18
-        for batch in tables[name]:
-            assert len({(row["sequence"], row["query"], row["layer"]) for row in batch.to_pylist()}) == 1
-
-
 def test_selections(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
     assert sorted(place(row, "head", "n") for row in found) == SELECTIONS
@@ -87,33 +80,6 @@ def test_selections(stored: Stored, tables: Tables) -> None:
         for name in BY_N:
             assert row[name] == stored(name, *where), name
         assert row["n_keys"] == N_KEYS[where[1], where[2]]
-
-
-def test_what_only_the_sink_has_no_part_in_is_null_where_nothing_else_is_selected(tables: Tables) -> None:
-    """J is empty at N = 1 of some heads that see the sink; a window hides it from the last query in layer 1."""
-    found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
-    alone = [row for row in found if row["n"] == 1 and row["a_0"] is not None]
-    assert [place(row, "head") for row in alone if row["query"] == 11] == [(0, 2, 0, 3)]
-    assert {row["query"] for row in alone} == set(QUERIES)
-    for row in found:
-        for name in ("s_in", "a_min_in", "a_max_in", "rho_out"):
-            assert (row[name] is None) == (row in alone), (name, row)
-        assert row["a_max_out"] is not None
-        assert (row["layer"], row["query"]) != (1, 11) or row["a_0"] is None
-
-
-def test_a_0_is_null_until_the_sink_is_selected_and_the_same_from_then_on(tables: Tables) -> None:
-    by_head: dict[tuple[int, ...], list[float | None]] = {}
-    for row in pa.Table.from_batches(tables["selection_counts"]).to_pylist():
-        by_head.setdefault(place(row, "head"), []).append(row["a_0"])
-    seen = set()
-    for where, by_n in by_head.items():
-        since = by_n.count(None)
-        assert set(by_n[:since]) <= {None}
-        assert len(set(by_n[since:])) <= 1
-        assert since == len(by_n) or where[1:3] != (2, 1)
-        seen.add(since)
-    assert len(seen) > 3
 
 
 def test_upper_bounds(stored: Stored, tables: Tables) -> None:
