@@ -1,7 +1,7 @@
 """The catalogue: a page with every table, view and macro of the warehouse, to search and to browse."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.queries import find_queries, read_query
 from reports.rendering import render
@@ -24,17 +24,15 @@ def render_catalogue() -> str:
         inputs=inputs,
         readers={name: [other for other, read in inputs.items() if name in read] for name in relations},
         shown_by={name: [one.meaning for one in questions if name in find_names(one.inputs)] for name in relations},
-        columns={name: [*_iterate_columns(name, relations, inputs)] for name in relations},
+        columns={  # name, type, meaning and unit
+            name: [
+                (column, kind.lower(), _DOMAIN.sub("", text), _find_unit(column, text, inputs[name], relations))
+                for column, kind, text in one.columns
+            ]
+            for name, one in relations.items()
+        },
         command=SCHEMA_COMMAND,
     )
-
-
-def _iterate_columns(
-    name: str, relations: Mapping[str, Relation], inputs: Mapping[str, list[str]]
-) -> Iterator[tuple[str, str, str, str]]:
-    """Name, type, meaning and unit of each column; the unit is, if its own comment has none, that of its origin."""
-    for column, kind, comment in relations[name].columns:
-        yield column, kind.lower(), _DOMAIN.sub("", comment), _find_unit(column, comment, inputs[name], relations)
 
 
 def _find_unit(column: str, comment: str, origins: Sequence[str], relations: Mapping[str, Relation]) -> str:

@@ -249,15 +249,7 @@ def style_line(
     chart: alt.Chart, labels: Sequence[str], label: str, *, dashes: Sequence[Sequence[int]] = DASHES
 ) -> alt.Chart:
     """Give a mark the colour and dashes of one line among ``labels``, which the legend lists in this order."""
-    domain = list(labels)
-    color = alt.Color(
-        "line:N",
-        title=None,
-        scale=alt.Scale(domain=domain),
-        legend=alt.Legend(orient="top", columns=2 if len(domain) > 2 else 0),
-    )
-    drawn = [list(dashes[index % len(dashes)]) for index in range(len(domain))]
-    dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=drawn))
+    color, dash = distinguish_lines("line", labels, columns=2 if len(labels) > 2 else 0, dashes=dashes)
     named: alt.Chart = chart.transform_calculate(line=f"'{label}'")
     return named.encode(color=color, strokeDash=dash)
 
@@ -271,9 +263,11 @@ def draw_dotted_lines(base: alt.Chart, y: Callable[[str], alt.Y], names: Mapping
     ]
 
 
-def distinguish_lines(column: str, labels: Sequence[str], *, columns: int = 2) -> tuple[alt.Color, alt.StrokeDash]:
+def distinguish_lines(
+    column: str, labels: Sequence[str], *, columns: int = 2, dashes: Sequence[Sequence[int]] = DASHES
+) -> tuple[alt.Color, alt.StrokeDash]:
     """Colour and dashes of lines by the labels in a column, with a legend of so many columns; both repeat."""
-    domain, drawn = list(labels), [list(DASHES[index % len(DASHES)]) for index in range(len(labels))]
+    domain, drawn = list(labels), [list(dashes[index % len(dashes)]) for index in range(len(labels))]
     legend = alt.Legend(orient="top", columns=columns)
     return (
         alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend),
@@ -290,6 +284,11 @@ def colour_bars(column: str, names: Sequence[str], **legend: Any) -> alt.Color:
     """Colour of bars by the names in a column, with a legend of squares."""
     squares = alt.Legend(orient="top", symbolType="square", symbolSize=120, **legend)
     return alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=list(names)), legend=squares)
+
+
+def colour_cells(column: str, height: int, written: str, **settings: Any) -> alt.Color:
+    """Colour of the cells of a map by a number, with a colour bar as high as the map."""
+    return alt.Color(f"{column}:Q", title=None, legend=alt.Legend(format=written, gradientLength=height), **settings)
 
 
 def write_in_cells(base: alt.Chart, text: alt.Text, value: str, middle: float) -> list[alt.Chart]:
@@ -331,12 +330,8 @@ def difference_map(rows: Sequence[Row], column: str, title: str, says: str, show
     marked = [{**row, "clear": _mark_side(row)} for row in rows]
     base, height = head_grid(rows)
     reach = max([0.01, *(abs(row[column]) for row in rows)])
-    color = alt.Color(
-        f"{column}:Q",
-        title=None,
-        scale=alt.Scale(domain=[-reach, reach], range="diverging"),
-        legend=alt.Legend(format=".2~f", gradientLength=height),
-    )
+    scale = alt.Scale(domain=[-reach, reach], range="diverging")
+    color = colour_cells(column, height, ".2~f", scale=scale)
     return layer_chart(
         marked,
         title,

@@ -15,9 +15,7 @@ from reports import browser
 from reports import settings as settings_findings
 from reports.export import Png, draw_previews
 from reports.figures import Section, Source, find_source
-from reports.findings import numbers
 from reports.headlines import findings as headlines_findings
-from reports.queries import ask
 from reports.rendering import iterate_figures, render, unvalidated
 from reports.sections import sections
 from reports.text.reader import MEASURES, collect_reader
@@ -116,6 +114,8 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
     """Render the page as text; a section without a figure to show is left out, unless it has the summary."""
     study = source.overview
     shown = tuple(section for section in parts if section.groups or section.key == "summary")
+    texts = source.ask_study("opening_tokens", sequences=TEXTS, positions=TOKENS).rows()
+    tokens = texts if study["model"] != "synthetic" else []
     reader = collect_reader(source) if any(section.key == "explore" for section in shown) else None
     return render(
         "study.html.j2",
@@ -133,7 +133,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         facts=settings_findings.list_facts(study).items(),
         provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
         start=settings_findings.describe_start(study),
-        texts=_read_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
+        texts=[(sequence, list(some)) for sequence, some in groupby(tokens, key=lambda row: row["sequence"])],
         examples=_list_examples(source.study, source.query),
     )
 
@@ -151,12 +151,6 @@ def _summarise(source: Source) -> dict[str, Any]:
         "gaps": list(headlines_findings.iterate_gaps(source.overview, claims)),
         "outstanding": headlines_findings.select_facts(facts, claims),
     }
-
-
-def _read_texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
-    """Read the first tokens of the first sequences: (sequence, tokens)."""
-    rows = ask(connection, "opening_tokens", study=study, sequences=TEXTS, positions=TOKENS).rows()
-    return [(sequence, list(tokens)) for sequence, tokens in groupby(rows, key=lambda row: row["sequence"])]
 
 
 def _list_examples(study: str, position: int) -> list[tuple[str, str]]:

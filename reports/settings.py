@@ -1,7 +1,7 @@
 """Settings of a study, in words."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -28,6 +28,7 @@ def shorten_path(name: str) -> str:
 def list_facts(study: Row) -> dict[str, str]:
     """List the main settings by name (``study_overview``); those that a study does not have are left out."""
     provenance, (heads, values) = json.loads(study["provenance"]), _describe_sizes(study)
+    versions = iterate_entries(found) if isinstance(found := provenance.get("versions"), dict) else ()
     least, most = study["least_keys"], study["most_keys"]
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
     facts = {
@@ -55,7 +56,7 @@ def list_facts(study: Row) -> dict[str, str]:
         "Keys of the query": keys if most else None,
         "Weights in": study["dtype"],
         "Device": study["device"],
-        "Versions": _format_versions(provenance),
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions),
     }
     return {name: value for name, value in facts.items() if value}
 
@@ -111,9 +112,3 @@ def _find_entry(provenance: Any, *names: str) -> Any:
     for name in names:
         provenance = provenance.get(name) if isinstance(provenance, dict) else None
     return provenance
-
-
-def _format_versions(provenance: Mapping[str, Any]) -> str:
-    versions = provenance.get("versions")
-    entries = iterate_entries(versions) if isinstance(versions, dict) else ()
-    return ", ".join(f"{name} {version}" for name, version in entries)

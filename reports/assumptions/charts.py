@@ -15,6 +15,7 @@ from reports.elements import (
     THINNED,
     Y2Datum,
     colour_bars,
+    colour_cells,
     count_axis,
     edges,
     head_grid,
@@ -174,9 +175,8 @@ def _find_floor(rows: Sequence[Row]) -> float:
 def sink_map(rows: Sequence[Row]) -> alt.LayerChart:
     """Attention weight of every head on the sink, layers by heads (``sink_by_head``)."""
     base, height = head_grid(rows)
-    legend = alt.Legend(format="~%", gradientLength=height)
     cells = base.mark_rect().encode(
-        color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)),
+        color=colour_cells("sink_weight", height, "~%", scale=alt.Scale(zero=True)),
         tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")],
     )
     return layer_chart(

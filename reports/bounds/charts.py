@@ -117,15 +117,9 @@ def gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart:
     rows = findings.select_gap_points(grid, metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})
-    color = alt.Color(
-        "verdict:N",
-        title=None,
-        scale=alt.Scale(domain=list(findings.VERDICTS)),
-        legend=alt.Legend(orient="top", symbolType="circle", symbolSize=70),
-    )
-    shape = alt.Shape(
-        "verdict:N", title=None, scale=alt.Scale(domain=list(findings.VERDICTS), range=["circle", "cross"])
-    )
+    domain, legend = list(findings.VERDICTS), alt.Legend(orient="top", symbolType="circle", symbolSize=70)
+    color = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=domain), legend=legend)
+    shape = alt.Shape("verdict:N", title=None, scale=alt.Scale(domain=domain, range=["circle", "cross"]))
     tooltip = [
         *tooltips(".4~g", head_dim="d", n_keys="Keys", n="N", decay="β", kappa="κ"),
         *tooltips(".3~g", gap="Mean minus bound", verdict="Inequality"),

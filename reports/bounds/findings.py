@@ -260,13 +260,14 @@ def describe_failures(rows: Sequence[Row]) -> str:
     """
     worst, often = rows[0], max(rows, key=lambda row: row["failing"] / row["points"])
     metric, bound = _split_inequality(worst)
+    met = sum(row["failing_meeting"] > 0 for row in rows)
     side = {"lower": "below", "upper": "above"}[bound]
     return join_sentences(
         f"The worst failure: the mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} "
         f"{side} its {bound} bound of {number(worst['bound'])}.",
         f"The {_name_bound(often)} fails most often: at {often['failing']:,} of {count(often['points'], 'point')}, "
         f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
-        _describe_spared(rows),
+        f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met.",
     )
 
 
@@ -280,8 +281,3 @@ def _name_bound(row: Row) -> str:
     metric, side = _split_inequality(row)
     kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
     return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
-
-
-def _describe_spared(rows: Sequence[Row]) -> str:
-    met = sum(row["failing_meeting"] > 0 for row in rows)
-    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met."

@@ -13,6 +13,7 @@ from reports.elements import (
     INTERVAL,
     XValue,
     YValue,
+    colour_bars,
     head_grid,
     layer_chart,
     level,
@@ -252,8 +253,7 @@ def verdicts(table: Sequence[Row]) -> alt.LayerChart:
         y=y,
         tooltip=tooltips(".3~g", statement="Claim", label="Study", verdict="Verdict", p_holm="p after correction"),
     )
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
-    colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
+    colour = colour_bars("named", [*names.values()], columns=2)
     claims = alt.Chart(alt.InlineData(values=[{"claim": claim, "words": lines} for claim, lines in words.items()]))
     raised = {"expr": f"-{CLAIM_LINE} * length(datum.words) - 3"}
     text = claims.mark_text(style="reference-label", align="left", baseline="top", lineHeight=CLAIM_LINE, dy=raised)

@@ -109,7 +109,9 @@ def contributions(keys: Sequence[Row], *, title: str, largest: float) -> alt.Lay
         ],
     )
     if numbers.drop_nulls(rows, "cosine"):
-        base = base.encode(color=_colour_cosines(largest))
+        scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
+        bar = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
+        base = base.encode(color=alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=bar))
     description = f"Scatter plot of contributions by context size. {findings.describe_contributions(keys)}"
     return layer_chart(
         rows,
@@ -158,12 +160,6 @@ def _build_row(row: Row) -> Row:
         "norm": row["mean_norm_y"],
         "cosine": cosine,
     }
-
-
-def _colour_cosines(largest: float) -> alt.Color:
-    scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
-    legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
-    return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
 
 
 def sphere(directions: Sequence[Row], *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:

@@ -69,6 +69,9 @@ def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
     rows = add_nearest(keep_columns(heads, *VERDICT))
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
+    scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
+    tooltip = tooltips(".3~f", label="Kind", nearest="Nearest kind", single_key="Single key", margin="Margin", **scores)
+    tooltip += tooltips(".3~p", agreement="Sequences that agree")
     size = min(11, height // len(list_layers(rows)) - 2)
     sign = (
         base.mark_text(style="on-large", fontSize=size).encode(text=alt.Text("letter:N"))
@@ -81,19 +84,10 @@ def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
         rows,
         "Kind of every head",
         f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads)}",
-        fill_cells(base, letters=lettered).encode(tooltip=_make_score_tooltips()),
+        fill_cells(base, letters=lettered).encode(tooltip=[*HEAD, *tooltip]),
         sign,
         height=height,
     )
-
-
-def _make_score_tooltips() -> list[alt.Tooltip]:
-    scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
-    return [
-        *HEAD,
-        *tooltips(".3~f", label="Kind", nearest="Nearest kind", single_key="Single key", margin="Margin", **scores),
-        *tooltips(".3~p", agreement="Sequences that agree"),
-    ]
 
 
 def kinds_plane(heads: Sequence[Row], thresholds: Sequence[Row]) -> alt.LayerChart:

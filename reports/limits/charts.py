@@ -10,6 +10,7 @@ from reports.elements import (
     DASHES,
     ENDS,
     HEAD,
+    colour_bars,
     count_axis,
     draw_dotted_lines,
     layer_axis,
@@ -182,7 +183,6 @@ def best_temperatures(rows: Sequence[Row]) -> alt.LayerChart:
     """Number of heads whose AUC, or Recall, is largest at each temperature (``best_temperatures``)."""
     labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows]
     labels = list(findings.BEST_OF.values())
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     tooltip = tooltips(
         ".3~g",
         temperature="T",
@@ -200,7 +200,7 @@ def best_temperatures(rows: Sequence[Row]) -> alt.LayerChart:
             x=alt.X("temperature:O", title="Temperature T").axis(labelAngle=0, grid=False, format=".3~g"),
             xOffset=alt.XOffset("line:N", sort=labels),
             y=alt.Y("heads:Q", **count_axis("Heads", max(row["heads"] for row in labelled))),
-            color=alt.Color("line:N", title=None, scale=alt.Scale(domain=labels), legend=legend),
+            color=colour_bars("line", labels),
             tooltip=tooltip,
         ),
     )

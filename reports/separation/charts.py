@@ -12,6 +12,7 @@ from reports.elements import (
     HEAD,
     THINNED,
     colour_bars,
+    colour_cells,
     count_axis,
     distinguish_lines,
     floor_of_precision,
@@ -121,9 +122,8 @@ def metric_map(rows: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
     name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
     values: list[float] = [row[metric] for row in known]
     base, height = head_grid(rows)
-    legend = alt.Legend(format=".2~f", gradientLength=height)
     cells = base.mark_rect().encode(
-        color=alt.Color(f"{metric}:Q", title=None, legend=legend), tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})]
+        color=colour_cells(metric, height, ".2~f"), tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})]
     )
     text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
     written = write_in_cells(base, text, f"datum.{metric}", middle)

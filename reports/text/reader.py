@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from geometry.quantities import TOP_KEYS
 from reports.explorer.figures import MOST_MEASURED, choose_opening, count_readable
 from reports.figures import Source
+from reports.findings.numbers import Row
 from reports.kinds.head_map import PATTERNS, describe_label
 from reports.rendering import show_text, show_token
 from storage.zarr.arrays import READ_SEQUENCES
@@ -51,18 +52,19 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
         return None
     keys = source.ask_study("reader_keys", sequences=sequences).rows()
     head, example = choose_opening(source)
-    measures = _collect_measures(source, sequences, f"{head['layer']}.{head['head']}")
+    measures = _collect_measures(source, sequences, _name_place(head))
     length = source.overview["context_length"] if measures else 1 + max(row["query"] for row in keys)
     rows = source.ask_study("opening_tokens", sequences=sequences, positions=length).rows()
     tokens = groupby(rows, key=lambda row: row["sequence"])
+    labels = source.ask_study("labels_of_heads").rows()
     return {
         "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
-        "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
+        "labels": {_name_place(row): row["label"] for row in heads},
         "keys": [
             [list(map(_round, some)) if isinstance(some, list) else some for some in row.values()] for row in keys
         ],
         "measures": measures,
-        "patterns": _describe_labels(source),
+        "patterns": {place: "; ".join(map(describe_label, some)) for place, some in groupby(labels, key=_name_place)},
         "examples": _list_examples(source, sequences),
         "opening": [head["layer"], head["head"], *((example["sequence"], example["query"]) if example else ())],
     }
@@ -76,7 +78,7 @@ def _collect_measures(source: Source, sequences: int, opening: str) -> dict[str,
     each sequence of each head: its distance from ``LOWEST`` is the nearest step from the lowest value to the highest.
     """
     length = source.overview["context_length"]
-    ordered = [f"{row['layer']}.{row['head']}" for row in source.ask_study("reader_heads").rows()]
+    ordered = [_name_place(row) for row in source.ask_study("reader_heads").rows()]
     ordered.sort(key=lambda place: place != opening)
     most = max(1, MOST_MEASURED // (sequences * length))
     table = source.ask_study("reader_measures", sequences=sequences, places=",".join(ordered[:most])).table
@@ -143,20 +145,13 @@ def _list_ends(source: Source, heads: set[str]) -> dict[str, list[Any]]:
     """The number of long queries of each head, and lists of the best and the worst: sequence, query, Recall, text."""
     ends: dict[str, list[Any]] = {}
     for row in source.ask_study("reader_examples").rows():
-        if (place := f"{row['layer']}.{row['head']}") in heads:
+        if (place := _name_place(row)) in heads:
             found = ends.setdefault(place, [row["queries"], [], []])
             around = ["".join(map(show_token, row[side] or ())) for side in ("before", "after")]
             where, token = (row["sequence"], row["query"], _round(row["recall"])), show_token(row["token"])
             told = [*where, around[0], token, around[1]]
             found[1 if row["is_best"] else 2].append(told)
     return ends
-
-
-def _describe_labels(source: Source) -> dict[str, str]:
-    """What each head is known to look at, by ``LAYER.HEAD``; only heads with a label."""
-    rows = source.ask_study("labels_of_heads").rows()
-    heads = groupby(rows, key=lambda row: f"{row['layer']}.{row['head']}")
-    return {head: "; ".join(describe_label(row) for row in labels) for head, labels in heads}
 
 
 def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
@@ -174,6 +169,10 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
         for label, meaning in PATTERNS.items()
         if label in by_label
     ]
+
+
+def _name_place(row: Row) -> str:
+    return f"{row['layer']}.{row['head']}"
 
 
 def _round(value: float | None) -> float | None:

@@ -48,10 +48,7 @@ LONG = MadeUp("long", layers=1, heads=2, kv_heads=1, context=1537, sequences=1, 
 LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
-    "one layer": MadeUp("one layer", layers=1),
-    "one head": MadeUp("one head", heads=1, kv_heads=1),
     "one sequence": MadeUp("one sequence", sequences=1),
-    "window": MadeUp("window", first_keys=(0, 10, 22)),
     "hidden sink": MadeUp("hidden sink", layers=2, first_keys=(10, 20)),
     "only itself": MadeUp("only itself", layers=2, first_keys=(23, 23)),
 }

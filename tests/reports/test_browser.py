@@ -79,13 +79,10 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
         "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
         "document.body.append(script, image)"
     )
-    refused: list[str] = []
-    deadline = time.monotonic() + 60
-    while len(refused) < 2 and time.monotonic() < deadline:
-        refused += [
-            entry["message"] for entry in browser.log("browser") if "Content Security Policy" in entry["message"]
-        ]
-    assert len(refused) == 2
+    refused, deadline = 0, time.monotonic() + 60
+    while refused < 2 and time.monotonic() < deadline:
+        refused += sum("Content Security Policy" in entry["message"] for entry in browser.log("browser"))
+    assert refused == 2
     assert browser.run("return window.hacked ?? null") is None
 
 
@@ -103,9 +100,7 @@ def test_pointing_at_a_curve_shows_its_numbers(unfolded: Browser) -> None:
         unfolded.point_at(x, y)
         shown = unfolded.wait("return document.getElementById('vg-tooltip-element')?.textContent")
         assert re.search(r"\d", shown)
-        assert "undefined" not in shown
-        assert "NaN" not in shown
-        assert "null" not in shown
+        assert not [word for word in ("undefined", "NaN", "null") if word in shown]
         assert ("\u00a0%" in shown) == (key in {"margins", "attention-by-position"})
 
 
@@ -173,13 +168,10 @@ def test_headings_cells_and_labels_with_a_fault_are_noticed(unfolded: Browser) -
 @pytest.mark.slow
 def test_light_and_dark_follow_the_reader(unfolded: Browser, report: ReportSummary) -> None:
     surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
-    unfolded.prefer("light")
-    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(255, 255, 255)')")
-    unfolded.prefer("dark")
-    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(23, 28, 35)')")
-    assert unfolded.run(DRAWN) == report.charts
-    unfolded.prefer("light")
-    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(255, 255, 255)')")
+    for scheme, surface in (("light", "255, 255, 255"), ("dark", "23, 28, 35"), ("light", "255, 255, 255")):
+        unfolded.prefer(scheme)
+        unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb({surface})')")
+        assert unfolded.run(DRAWN) == report.charts
 
 
 @pytest.mark.slow

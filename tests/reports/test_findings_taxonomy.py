@@ -50,17 +50,8 @@ def test_why_there_is_no_correlation(heads: int, told: str) -> None:
 
 def head(label: str, layer: int = 0, **changed: object) -> Row:
     """A row of ``head_taxonomy``."""
-    row = {
-        "layer": layer,
-        "head": 0,
-        "label": label,
-        "nearest": label,
-        "single_key": False,
-        "margin": 0.2,
-        "agreement": 1.0,
-        "other_share": 0.0,
-    }
-    return row | {"cos_last_level": 0.5, "cos_last_change": 0.1} | changed
+    row = {"layer": layer, "head": 0, "label": label, "nearest": label, "single_key": False, "margin": 0.2}
+    return row | {"agreement": 1.0, "other_share": 0.0} | changed
 
 
 def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -480,30 +481,26 @@ def of_heads(connection: duckdb.DuckDBPyConnection, query: int) -> list[Row]:
 LABELS = ("Retriever", "Mixer", "Reset", "Other")
 
 
-def test_kinds_are_counted_layer_by_layer(three: duckdb.DuckDBPyConnection) -> None:
-    heads = of_heads(three, 23)
-    rows = ask(three, "taxonomy_by_layer", study="three", query=23).rows()
-    assert [(row["layer"], row["label"]) for row in rows] == [(layer, label) for layer in range(3) for label in LABELS]
-    for row in rows:
-        count = sum((head["layer"], head["label"]) == (row["layer"], row["label"]) for head in heads)
-        assert (row["heads"], row["share"]) == (count, pytest.approx(count / THREE.heads))
-
-
-def test_kinds_are_counted_query_by_query(three: duckdb.DuckDBPyConnection) -> None:
+def test_kinds_are_counted_layer_by_layer_and_query_by_query(three: duckdb.DuckDBPyConnection) -> None:
     labels = {query: [head["label"] for head in of_heads(three, query)] for query in THREE.positions}
-    rows = ask(three, "labels_by_query", study="three").rows()
-    assert [(row["query"], row["n_keys"], row["label"]) for row in rows] == [
-        (query, query + 1, label) for query in THREE.positions for label in LABELS
+    in_layers = Counter((head["layer"], head["label"]) for head in of_heads(three, 23))
+    rows = ask(three, "taxonomy_by_layer", study="three", query=23).rows()
+    assert [(row["layer"], row["label"], row["heads"]) for row in rows] == [
+        (layer, label, in_layers[layer, label]) for layer in range(3) for label in LABELS
     ]
-    for row in rows:
-        count = labels[row["query"]].count(row["label"])
-        assert (row["heads"], row["share"]) == (count, pytest.approx(count / len(labels[5])))
+    by_query = ask(three, "labels_by_query", study="three").rows()
+    assert [(row["query"], row["n_keys"], row["label"], row["heads"]) for row in by_query] == [
+        (query, query + 1, label, labels[query].count(label)) for query in THREE.positions for label in LABELS
+    ]
+    for some, heads in ((rows, THREE.heads), (by_query, len(labels[5]))):
+        assert [row["share"] for row in some] == pytest.approx([row["heads"] / heads for row in some])
     changes = ask(three, "label_changes", study="three").rows()
-    assert [(row["query"], row["n_keys"], row["next_query"]) for row in changes] == [(5, 6, 11), (11, 12, 23)]
-    for row in changes:
-        pairs = zip(labels[row["query"]], labels[row["next_query"]], strict=True)
-        assert (row["changed"], row["heads"]) == (sum(one != other for one, other in pairs), len(labels[5]))
-    assert any(row["changed"] for row in changes)
+    moved = [sum(map(str.__ne__, labels[one], labels[other])) for one, other in ((5, 11), (11, 23))]
+    assert [(row["query"], row["n_keys"], row["next_query"], row["changed"]) for row in changes] == [
+        (5, 6, 11, moved[0]),
+        (11, 12, 23, moved[1]),
+    ]
+    assert any(moved)
 
 
 def test_the_clearest_head_of_each_kind(three: duckdb.DuckDBPyConnection) -> None:
@@ -639,13 +636,13 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
         assert row["mean"] == expected[row["metric"]]
         assert [row["low"], row["high"]] == [expected[f"{row['metric']}_{end}"] for end in ("low", "high")]
     for row in ask(three, "elbows_by_query", study="three").rows():
-        elbows = [other["elbow_n"] for other in ask(three, "elbow_by_head", study="three", query=row["query"]).rows()]
-        known = sorted(elbow for elbow in elbows if elbow is not None)
-        (model,) = ask(three, "elbows_model", study="three", query=row["query"]).rows()
-        assert (row["n_keys"], row["heads"], row["model_elbow_n"]) == (row["query"] + 1, len(known), model["elbow_n"])
+        at = f"query = {row['query']} AND elbow_n IS NOT NULL"
+        elbows = [n for (n,) in three.sql(f"SELECT elbow_n FROM elbows WHERE {at} ORDER BY ALL").fetchall()]
+        ((of_model,),) = three.sql(f"SELECT elbow_n FROM elbows_model WHERE query = {row['query']}").fetchall()
+        assert (row["n_keys"], row["heads"], row["model_elbow_n"]) == (row["query"] + 1, len(elbows), of_model)
+        assert row["median_elbow_n"] == (elbows[(len(elbows) - 1) // 2] if elbows else None)
         quartiles = [row[f"{name}_elbow_n"] for name in ("p25", "median", "p75")]
-        assert quartiles == sorted(quartiles) if known else quartiles == [None] * 3
-        assert row["median_elbow_n"] == (known[(len(known) - 1) // 2] if known else None)
+        assert quartiles == sorted(quartiles) if elbows else quartiles == [None] * 3
 
 
 def test_contexts_of_every_query_are_whole_classes(small: duckdb.DuckDBPyConnection) -> None:
