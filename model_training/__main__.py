@@ -388,7 +388,7 @@ def read_text(
 
 
 def main() -> None:
-    """Start or continue training, then write the model, and its recipe and measurements beside it."""
+    """Start or continue training, then write the model, and its recipe and measurements beside the state."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
     parser.add_argument("--state", type=Path, required=True, help="folder where the run is saved")
@@ -405,7 +405,7 @@ def main() -> None:
     if not recipe.checkpoints:
         write_checkpoint(training.model, tokenizer, out)
     record = {"recipe": asdict(recipe), "hours": training.seconds / 3600, "marks": training.marks}
-    (out / "training.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
+    (given.state / "training.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":
