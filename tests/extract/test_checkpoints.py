@@ -321,11 +321,6 @@ def test_the_sizes_of_all_architectures_are_known_by_their_names() -> None:
     assert names - encoders <= set(tensors.SIZES)
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "gpt_oss"])
-def test_sound_sizes_are_accepted(architecture: str, tmp_path: Path) -> None:
-    check_inputs(settings(write_checkpoint(tmp_path / "tiny", architecture)))
-
-
 def loading_refusal(path: Path) -> str:
     said = outcome(path)
     assert said is not None

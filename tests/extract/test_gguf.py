@@ -156,10 +156,8 @@ def test_the_file_is_described_by_its_metadata_and_its_own_hash(file: Path) -> N
     ("stored", "said"),
     [
         ({"Q4_K": 500, "Q8_0": 100, "Q6_K": 300}, "Q4_K, Q6_K and Q8_0, dequantised to float32"),
-        ({"Q4_1": 500}, "Q4_1, dequantised to float32"),
         ({"Q4_1": 500, "F16": 200}, "Q4_1 and F16, dequantised to float32"),
         ({"F16": 500, "BF16": 200}, "F16 and BF16, converted to float32"),
-        ({"Q8_0": 99999, "F32": 1}, "Q8_0, dequantised to float32"),
     ],
 )
 def test_all_types_of_matrices_are_named(stored: dict[str, int], said: str) -> None:

@@ -72,13 +72,6 @@ def script(root: Path) -> Path:
     return root
 
 
-def empty(root: Path) -> Path:
-    """A repository without data."""
-    root.mkdir()
-    (root / "README.md").write_text("nothing yet")
-    return root
-
-
 def subsets(root: Path) -> Path:
     """A dataset of two configurations."""
     root.mkdir()
@@ -99,7 +92,7 @@ def branch(root: Path) -> Path:
     return root
 
 
-MAKERS: tuple[Callable[[Path], Path], ...] = (web, lines, script, empty, subsets, branch)
+MAKERS: tuple[Callable[[Path], Path], ...] = (web, lines, script, subsets, branch)
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +273,6 @@ MISTAKES: dict[str, tuple[CorpusSettings, str]] = {
         corpus("acme/script"),
         "is defined by a script, which is never run; set revision to refs/convert/parquet",
     ),
-    "empty": (corpus("acme/empty"), "doesn't contain any data files); choose another dataset"),
     "little": (corpus("acme/subsets", subset="plain"), "has too little text"),
 }
 
