@@ -3,7 +3,6 @@
 At the last query, on a log grid of N. The bounds are of expectations, so means are compared with mean bounds.
 """
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -32,29 +31,8 @@ ROUNDING = 1e-6
 """Bounds are stored in float32 (as the SQL macro ``inside`` allows)."""
 
 
-@dataclass(frozen=True)
-class _Curves:
-    """Precision or Recall with its bounds at one κ, (S, head, N) or means (S + 1, head, N); NaN without bounds."""
-
-    mean: F64
-    lower: F64
-    upper: F64
-
-    def map(self, function: Any) -> "_Curves":
-        """Apply a function to each array."""
-        return _Curves(*(function(getattr(self, field.name)) for field in fields(self)))
-
-    def is_within(self) -> Bool:
-        """Whether the mean lies within its bounds, up to their rounding."""
-        with np.errstate(invalid="ignore"):
-            inside: Bool = (self.mean >= self.lower - ROUNDING) & (self.mean <= self.upper + ROUNDING)
-        return inside
-
-    def is_informative(self, floor: F64) -> Bool:
-        """Whether bounds exclude at least a share 1 − ``WIDEST`` of the range from ``floor`` to 1; (head, N)."""
-        with np.errstate(invalid="ignore"):
-            narrow: Bool = self.upper[0] - np.maximum(self.lower[0], floor) <= WIDEST * (1 - floor)
-        return narrow
+_Measured = tuple[F64, dict[tuple[float, str], F64]]
+"""Whether Δ > 0, (S, head, N), and by κ and metric its value and bounds, NaN without bounds, (S, 3, head, N) each."""
 
 
 class Coverage(Summary):
@@ -66,12 +44,12 @@ class Coverage(Summary):
     def __init__(self, sources: Sources) -> None:
         self._query = sources.query
         self._kappas = sources.study.analysis.kappas
-        self._parts: list[tuple[F64, dict[tuple[float, str], _Curves]]] = []
+        self._parts: list[_Measured] = []
         sequences, self._grid = sources.metrics.sequences, log_grid(max(sources.query + 1, 2))
         self._heads = {(kappa, metric): _Sums(sequences, self._grid) for kappa in self._kappas for metric in METRICS}
 
-    def measure(self, block: Block) -> tuple[F64, dict[tuple[float, str], _Curves]] | None:
-        """Whether Δ > 0, and the curves of one block by κ and metric, (sequence, head, N of the grid) each."""
+    def measure(self, block: Block) -> _Measured | None:
+        """Whether Δ > 0, and the curves of one block, on the grid; None of other queries."""
         if block.query != self._query:
             return None
         n = block.grid
@@ -86,10 +64,10 @@ class Coverage(Summary):
                 parts, size=n, n_keys=block.n_keys, head_dim=block.head_dim, unit=unit, kappa=kappa
             )
             for at, metric in enumerate(METRICS):
-                curves[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
+                curves[kappa, metric] = np.stack([values[at], lowers[at], uppers[at][:, :, index]], axis=1)
         return np.where(np.isnan(margin), np.nan, margin > 0), curves
 
-    def add(self, block: Block, measured: tuple[F64, dict[tuple[float, str], _Curves]] | None) -> Rows:
+    def add(self, block: Block, measured: _Measured | None) -> Rows:
         """Add a layer, once all its sequences are there."""
         if measured is not None:
             self._parts.append(measured)
@@ -97,9 +75,8 @@ class Coverage(Summary):
             positive = np.concatenate([premise for premise, _ in self._parts])
             applies = np.nan_to_num(positive.mean(axis=0)) > MOST
             for place, sums in self._heads.items():
-                curves = [of_sequence[place] for _, of_sequence in self._parts]
-                joined = _Curves(*(np.concatenate([getattr(one, f.name) for one in curves]) for f in fields(_Curves)))
-                sums.add(joined.map(_average), applies, block.n_keys, place[1])
+                curves = np.concatenate([of_sequence[place] for _, of_sequence in self._parts])
+                sums.add(_average(curves), applies, block.n_keys, place[1])
         if block.is_last:
             self._parts = []
         yield from ()
@@ -110,6 +87,20 @@ class Coverage(Summary):
             columns = sums.build_columns()
             constant = {"kappa": np.full(len(columns["covered"]), kappa)}
             yield "coverage_by_sequence", build_batch(constant | columns, metric=metric)
+
+
+@np.errstate(invalid="ignore")
+def _is_within(mean: F64, low: F64, high: F64) -> Bool:
+    """Whether means lie within their bounds, up to their rounding."""
+    inside: Bool = (mean >= low - ROUNDING) & (mean <= high + ROUNDING)
+    return inside
+
+
+@np.errstate(invalid="ignore")
+def _is_informative(low: F64, high: F64, floor: F64) -> Bool:
+    """Whether bounds exclude at least a share 1 − ``WIDEST`` of the range from ``floor`` to 1."""
+    narrow: Bool = high - np.maximum(low, floor) <= WIDEST * (1 - floor)
+    return narrow
 
 
 def _average(values: F64) -> F64:
@@ -128,17 +119,17 @@ class _Sums:
         """Of the heads that have bounds: mean, lower and upper bound, and number."""
         self._floor = np.zeros(grid.size)
 
-    def add(self, means: _Curves, applies: Bool, n_keys: int, metric: str) -> None:
-        """Add the heads of a layer; means (S + 1, head, N), whether the theorems apply (head, N)."""
-        size = means.mean.shape[-1]
+    def add(self, means: F64, applies: Bool, n_keys: int, metric: str) -> None:
+        """Add the heads of a layer; means and bounds (S + 1, 3, head, N), whether the theorems apply (head, N)."""
+        (mean, low, high), size = means.swapaxes(0, 1), means.shape[-1]
         n = self._grid[:size]
         floor = n / n_keys if metric == "precision" else np.zeros(size)
-        carries = applies & (n > 1) & means.is_informative(floor)
+        carries = applies & (n > 1) & _is_informative(low[0], high[0], floor)
         weights = compute_log_weights(n, 2, n_keys - 1) * carries
-        self._covered += [(weights * means.is_within()).sum(axis=(1, 2)), np.full(len(means.mean), weights.sum())]
+        self._covered += [(weights * _is_within(mean, low, high)).sum(axis=(1, 2)), np.full(len(mean), weights.sum())]
         self._rows += int(carries.sum())
-        bounded = ~np.isnan(means.lower)
-        for index, curve in enumerate((means.mean, means.lower, means.upper, bounded)):
+        bounded = ~np.isnan(low)
+        for index, curve in enumerate((mean, low, high, bounded)):
             self._curves[index, :, :size] += np.where(bounded, curve, 0).sum(axis=1)
         self._floor[:size] += floor * bounded[0].sum(axis=0)
         self._last = max(self._last, n_keys - 1)
@@ -147,9 +138,9 @@ class _Sums:
         """Columns of ``coverage_by_sequence``; NaN where nothing carries a number."""
         with np.errstate(invalid="ignore", divide="ignore"):  # 0/0 where no head has bounds
             mean, low, high = (curve / self._curves[3] for curve in self._curves[:3])
-            model, floor = _Curves(mean, low, high), self._floor / self._curves[3, 0]
+            floor = self._floor / self._curves[3, 0]
             covered = self._covered[0] / self._covered[1]
-        carries = (self._grid > 1) & model.map(lambda curve: curve[:1]).is_informative(floor)
+        carries = (self._grid > 1) & _is_informative(low[0], high[0], floor)
         with np.errstate(invalid="ignore"):
             says = (self._grid > 1) & (low[0] - floor >= LEAST_LOWER * (1 - floor))
         over_n = compute_log_weights(self._grid, 2, self._last) if (self._grid > 1).any() else np.zeros(self._grid.size)
@@ -158,7 +149,7 @@ class _Sums:
             "without_sequence": _mask_first(sequences),
             "covered": covered,
             "covered_rows": np.full(sequences + 1, self._rows, np.int32),
-            "enveloped": _average_over_n(model.is_within(), over_n * carries),
+            "enveloped": _average_over_n(_is_within(mean, low, high), over_n * carries),
             "enveloped_rows": np.full(sequences + 1, int(carries.sum()), np.int32),
             "upper_distance": _average_over_n(np.abs(high - mean), over_n),
             "lower_excess": _average_over_n(mean - low - np.abs(high - mean), over_n * says),
