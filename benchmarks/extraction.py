@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks, run_forward
+from benchmarks.reading import VOCABULARY, Reading, make_model, run_forward
 from extract.attention import Weighting, compute_head_patterns
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, build_tensor_specs
@@ -81,55 +81,6 @@ def measure_patterns(*, heads: int, kv_heads: int, head_dim: int, context: int, 
     what = ("what the heads of a layer look at", seconds[:, 0])
     against = ("the plain SDPA forward pass of a model of one layer", seconds[:, 1])
     return [compare("extraction.patterns", "cost", what, against, sizes=sizes, target=0.25)]
-
-
-def measure_memory(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
-    """Peak memory in addition to the model, compared with that of the forward pass plus the captured tensors.
-
-    The memory is that of the CUDA device or, on the CPU, of the process; for the capture of one batch, and for the loop
-    of extraction. The loop keeps a second batch, which is being written, in the memory of the host: on the CPU it
-    counts, on a CUDA device neither of the two batches remains.
-    """
-    sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    sizes |= {"context": context, "batch": batch}
-    peaks, held = measure_peaks(sizes), 1 if torch.cuda.is_available() else 2
-    return [
-        _make_result(
-            "one batch captured", "its captured tensors", peaks["capture"], peaks["plain"] + peaks["batch"], sizes
-        ),
-        _make_result(
-            "batches in a loop",
-            f"those of {held} batches",
-            peaks["loop"],
-            peaks["plain"] + held * peaks["batch"],
-            sizes,
-        ),
-    ]
-
-
-def _make_result(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int]) -> Result:
-    ratio = ours / theirs
-    return Result(
-        name="extraction.memory",
-        kind="cost",
-        what=what,
-        against=f"the plain SDPA forward pass and {held}",
-        ratio=ratio,
-        lowest=ratio,
-        highest=ratio,
-        what_median=ours / 2**20,
-        against_median=theirs / 2**20,
-        unit="MiB",
-        target=1.05,
-        repeats=1,
-        sizes=sizes,
-    )
-
-
-def _find_missing() -> str | None:
-    """Why peak memory cannot be measured on this machine; None if it can."""
-    there = torch.cuda.is_available() or Path("/proc/self/clear_refs").exists()
-    return None if there else "needs a CUDA device, or Linux, which reports the peak memory of a process"
 
 
 def measure_writes(
@@ -258,12 +209,6 @@ BENCHMARKS = (
         "extraction.capture",
         full=lambda: measure_capture(**_select_sizes(), repeats=7, together=2),
         small=partial(measure_capture, **SMALL, repeats=3),
-    ),
-    Benchmark(
-        "extraction.memory",
-        full=lambda: measure_memory(**_select_sizes()),
-        small=partial(measure_memory, **SMALL),
-        missing=_find_missing,
     ),
     Benchmark(
         "extraction.write",

@@ -29,7 +29,7 @@ from geometry import selection_profile
 KERNELS = ("counts", "profile", "kappas", "scale_free")
 """Figures of the benchmark ``selection.product``."""
 
-LONG = ("extraction.memory", "landing", "effects.full_size")
+LONG = ("landing", "effects.full_size")
 """Benchmarks of whole studies or processes, which take ten seconds or more however small these are, and one whose time
 is a difference of two, which other programs can make negative."""
 

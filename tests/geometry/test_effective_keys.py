@@ -193,26 +193,8 @@ def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
 
 
 def test_one_key_holds_everything_and_is_the_last() -> None:
-    one = concentration(np.array([0.4]), np.ones((1, 3)))
-    assert vars(one) == {
-        "entropy_keys": 0,
-        "effective_keys": 1,
-        "top_weight": 1,
-        "top_key": 0,
-        "top_role": ROLES.index("last"),
-        "n_50": 1,
-        "n_90": 1,
-        "n_99": 1,
-        "largest_deviation": 0,
-        "entropy_contributors": 0,
-        "effective_contributors": 1,
-        "top_contribution": 1,
-        "top_contributor": 0,
-        "top_contributor_role": ROLES.index("last"),
-        "contributors_50": 1,
-        "contributors_90": 1,
-        "contributors_99": 1,
-    }
+    one = np.array([0.4]), np.ones((1, 3))
+    assert differing(found(*one), literally(*one)) == set()
 
 
 def test_nothing_contributes_where_all_values_are_zero() -> None:
@@ -250,22 +232,6 @@ class TestInvariances:
         weights, values = HEADS[head[0]](*head[1:])
         scaled = np.ldexp(values.astype(np.float64), exponent)
         assert differing(found(weights, scaled, sink=sink), found(weights, values, sink=sink)) == set()
-
-    @given(heads)
-    def test_nor_does_what_a_learned_sink_takes(self, head: tuple[str, int, int, int]) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        lesser = weights.astype(np.float64) / 2**40
-        assert differing(found(lesser, values), found(weights.astype(np.float64), values)) == set()
-
-    @given(heads)
-    def test_nor_the_order_of_the_keys_to_what_names_none(self, head: tuple[str, int, int, int]) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        order = np.random.default_rng(head[3]).permutation(len(weights))
-        named = {"top_key", "top_role", "top_contributor", "top_contributor_role"}
-        given, wanted = found(weights[order], values[order]), found(weights, values)
-        assert {name: given[name] for name in given.keys() - named} == pytest.approx(
-            {name: wanted[name] for name in wanted.keys() - named}, rel=0, abs=0, nan_ok=True
-        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -14,7 +14,7 @@ from geometry import SelectionCounts, SelectionProfile, selection_counts, select
 from geometry.quantities import BY_KAPPA, list_declared, list_derived
 from geometry.selection import scan
 from tests.geometry import oracle
-from tests.geometry.comparison import COSINES, COUNTS, LENGTHS, UPPER, departures
+from tests.geometry.comparison import COUNTS, LENGTHS, departures
 from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, small_heads
 
 EVERYTHING = tuple(field.name for field in dataclasses.fields(SelectionProfile))
@@ -216,69 +216,6 @@ def test_raw_bounds_of_huge_and_tiny_values_are_their_limits(exponent: int) -> N
     size = np.arange(2, 40)
     np.testing.assert_allclose(profile.recall_upper[0, 1:], 1 - halves / 2 / size, atol=1e-6)
     np.testing.assert_allclose(profile.precision_upper[0, 1:], 1 - (halves > 0) / 2 / (size + 1), atol=1e-6)
-
-
-class TestInvariances:
-    """What may not change when the input changes in a way that means nothing."""
-
-    heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
-
-    @given(heads, st.integers(-90, 90), st.booleans())
-    def test_powers_of_two_scale_lengths_and_nothing_else(
-        self, head: tuple[str, int, int, int], exponent: int, sink: bool
-    ) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        profile = selection_profile(weights, values, kappas=(0.5, 50), sink=sink)
-        scaled = selection_profile(weights, np.ldexp(values, exponent), kappas=(0.5, 50), sink=sink)
-        assert_scaled(scaled, profile, exponent)
-
-    @given(st.integers(3, 40), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
-    def test_the_order_of_keys_between_first_and_last_does_not_matter(
-        self, n: int, d: int, seed: int, sink: bool
-    ) -> None:
-        weights, values = random_head(n, d, seed)
-        assert len(set(weights.tolist())) == n
-        order = np.concatenate([[0], 1 + np.random.default_rng(seed).permutation(n - 2), [n - 1]])
-        profile = selection_profile(weights, values, sink=sink)
-        shuffled = selection_profile(weights[order], values[order], sink=sink)
-        assert_identical(shuffled, profile, tuple(name for name in EVERYTHING if name not in (*UPPER, "rho_out")))
-        for name in (*UPPER, "rho_out"):  # sums in float32 over the keys in order of position
-            np.testing.assert_allclose(getattr(shuffled, name), getattr(profile, name), rtol=0, atol=1e-6)
-
-    @given(heads)
-    def test_the_sink_matters_to_sink_quantities_only(self, head: tuple[str, int, int, int]) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        profile = selection_profile(weights, values)
-        hidden = selection_profile(weights, values, sink=False)
-        for name in ("norm_s_without_sink", "cos_sink", "a_0"):
-            assert np.isnan(getattr(hidden, name)).all()
-        assert_identical(hidden, profile, (*COUNTS, "a_max_out", "weight_sum"))
-        for name in ("r_min", "r_max", "norm_s", "norm_s_without_last", "cos_last"):
-            np.testing.assert_allclose(getattr(hidden, name), getattr(profile, name), rtol=1e-9, atol=1e-12)
-
-    @given(heads, st.sampled_from(["unit", "raw"]), st.booleans())
-    def test_ranges(self, head: tuple[str, int, int, int], scale: str, sink: bool) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        profile = selection_profile(weights, values, kappas=(0.05, 500), scale=scale, sink=sink)
-        size = np.arange(1, head[1])
-        for name in EVERYTHING[2:]:
-            assert not np.isinf(getattr(profile, name)).any(), name
-        least = np.broadcast_to(1 - 1 / (2 * (size + 1)), profile.precision_upper.shape)
-        there = ~np.isnan(profile.precision_upper)
-        assert (there == ~np.isnan(profile.recall_upper)).all()
-        assert (there == there[:1]).all()
-        assert ((least - 1e-15 <= profile.precision_upper) & (profile.precision_upper <= 1))[there].all()
-        assert ((profile.recall_upper >= 0.5) & (profile.recall_upper <= 1))[there].all()
-        inside = ~np.isnan(profile.a_max_in)
-        assert (inside == ~np.isnan(profile.rho_out)).all()
-        assert inside[1:].all()
-        assert ((profile.rho_out >= 0) & (profile.rho_out <= 1))[inside].all()
-        assert (profile.a_min_in <= profile.a_max_in)[inside].all()
-        assert (profile.a_max_in <= profile.s_in * (1 + 1e-12))[inside].all()
-        assert (inside == ~np.isnan(profile.s_in)).all()
-        for name in COSINES:
-            cosine = getattr(profile, name)
-            assert (np.abs(cosine[~np.isnan(cosine)]) <= 1 + 1e-12).all()
 
 
 FAIR = np.full(3, 0.3), np.ones((3, 2))

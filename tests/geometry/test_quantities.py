@@ -14,10 +14,6 @@ import geometry
 from geometry import quantities, selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.quantities import (
-    BY_HEAD,
-    BY_KAPPA,
-    BY_KV_HEAD,
-    BY_N,
     MODEL_UNITS,
     SELECTION,
     Concentration,
@@ -28,7 +24,6 @@ from geometry.quantities import (
     SelectionErrors,
     SelectionProfile,
     list_declared,
-    list_derived,
 )
 from geometry.selection.concentration import concentration
 from geometry.selection.errors import selection_errors
@@ -60,11 +55,6 @@ class TestImport:
         assert "geometry.selection.profile" in modules
         assert not modules & {"dask", "torch", "geometry.assumptions.phases"}
 
-    def test_all_names_are_there_and_listed(self) -> None:
-        assert set(geometry.__all__) <= set(dir(geometry))
-        for name in geometry.__all__:
-            assert getattr(geometry, name) is not None
-
     def test_an_unknown_name_is_an_attribute_error(self) -> None:
         with pytest.raises(AttributeError, match="module 'geometry' has no attribute 'nothing'"):
             getattr(geometry, "nothing")  # noqa: B009
@@ -90,47 +80,6 @@ class TestDeclarations:
         of_records |= {f"{name}_scale_free" for name in list_declared(ScaleFreeBounds)}
         assert set(SELECTION) - of_records == set(quantities._OTHERS)
         assert [name for name, quantity in SELECTION.items() if quantity.name != name] == []
-
-    @pytest.mark.parametrize("axes", [BY_N, BY_KAPPA, BY_HEAD, BY_KV_HEAD])
-    def test_those_of_one_kind_can_be_taken_alone(self, axes: tuple[str, ...]) -> None:
-        found = list_declared(SelectionProfile, axes)
-        assert found
-        assert all(quantity.axes == axes for quantity in found.values())
-        assert list(found) == [name for name in list_declared(SelectionProfile) if name in found]
-
-    @pytest.mark.parametrize(
-        "quantity", [*SELECTION.values(), *list_derived(SelectionCounts).values()], ids=lambda q: q.name
-    )
-    def test_each_is_described(self, quantity: Quantity) -> None:
-        assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability", "nats", "index", "code"}
-        assert set(quantity.axes) <= AXES
-        for text in (quantity.meaning, quantity.source, quantity.missing or ""):
-            assert text == text.strip()
-            assert not text.endswith(".") or text.endswith(".md")
-            assert "\n" not in text
-        of_counts = list_derived(SelectionCounts).keys() - {"n", "n_keys"}
-        assert (quantity.dtype == "float64") == (quantity.name in of_counts)
-        assert quantity.slack >= 0
-        assert quantity.fill == -1 if quantity.dtype == "int32" else math.isnan(quantity.fill)
-        for bound in (quantity.low, quantity.high):
-            if isinstance(bound, str):
-                assert "".join(TERMS.findall(bound)) == bound
-                names = set(re.findall(r"[a-z_]\w*", bound))
-                assert names <= {"n", "n_keys", "query"} | {n for n, q in SELECTION.items() if q.axes == quantity.axes}
-
-    def test_a_comment_names_source_unit_and_when_there_is_no_value(self) -> None:
-        text = SELECTION["a_0"].describe()
-        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL if")
-        assert "; NaN if" in SELECTION["a_0"].describe("NaN")
-        assert ";" not in SELECTION["k_in"].describe()
-
-    def test_the_docstring_of_a_record_lists_its_quantities(self) -> None:
-        text = SelectionProfile.__doc__ or ""
-        for name, quantity in list_declared(SelectionProfile).items():
-            assert f"    {name}\n        {quantity.meaning}" in text
-
-    def test_nothing_is_derived_of_a_record_without_properties(self) -> None:
-        assert list_derived(OutputParts) == {}
 
 
 def outside(quantity: Quantity, found: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:
