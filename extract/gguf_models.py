@@ -51,7 +51,7 @@ NAME_LENGTH = 200
 """Most characters of a model's name that are kept."""
 
 
-FORM = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==([A-Za-z0-9.+!]+))?/(.+)")
+PACKAGE_FORM = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==([A-Za-z0-9.+!]+))?/(.+)")
 """Distribution, its version if one is demanded, and the file relative to ``site-packages``."""
 
 
@@ -230,7 +230,7 @@ def find_package_file(identity: str) -> Path:
     ``UserError`` if the id has another form, the distribution is not installed, or not in this version, or the file is
     not one that it has installed, or leads out of the directory of installed packages.
     """
-    if (match := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
+    if (match := PACKAGE_FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
         raise UserError(
             f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
         )
