@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import pytorch
 from benchmarks.heads import F32, SATURATED, SPREAD, draw_head, draw_layer, draw_queries
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare, make_product
-from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
+from geometry import selection_counts, selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.selection.every_query import measure_queries
 
@@ -82,33 +82,6 @@ def _compare_layer(name: str, weights: F32, values: F32, *, repeats: int) -> lis
             target=target,
         )
         for index, (short, (what, target, _)) in enumerate(contenders.items())
-    ]
-
-
-def compare_extras(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """Additions to a profile at little cost: the metrics derived from its counts, and the concentration of the head."""
-    weights, values = draw_head(n, head_dim)
-    counts = selection_counts(weights, values)
-    with limit_threads():
-        seconds = alternate(
-            lambda: [getattr(counts, name) for name in list_derived(SelectionCounts)],
-            lambda: concentration(weights, values),
-            make_product(values),
-            repeats=repeats,
-            clock=process_time,
-        )
-    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 2])
-    contenders = (
-        (
-            "selection.derived",
-            "Precision, Recall, F, specificity and Precision's excess from the counts",
-            seconds[:, 0],
-        ),
-        ("selection.concentration", "concentration of one head's weights and contributions, one thread", seconds[:, 1]),
-    )
-    sizes = {"n": n, "head_dim": head_dim}
-    return [
-        compare(name, "cost", (what, ours), product_of, sizes=sizes, target=0.25) for name, what, ours in contenders
     ]
 
 
@@ -233,11 +206,6 @@ BENCHMARKS = (
             *compare_with_product(n=1024, head_dim=128, repeats=15),
         ],
         small=partial(compare_with_product, n=256, head_dim=64, repeats=3),
-    ),
-    Benchmark(
-        "selection.beside",
-        full=partial(compare_extras, n=1024, head_dim=128, repeats=51),
-        small=partial(compare_extras, n=256, head_dim=64, repeats=5),
     ),
     Benchmark(
         "selection.pytorch",

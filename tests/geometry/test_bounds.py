@@ -76,15 +76,6 @@ class TestTies:
             np.testing.assert_array_equal(profile.recall_upper[:, sink:], 1)
             np.testing.assert_array_equal(profile.precision_upper[:, sink:], 1)
 
-    @pytest.mark.parametrize("seed", range(6))
-    def test_repeated_tokens_at_any_place_are_equal(self, seed: int) -> None:
-        """Halves of float32 values with exact sums in no arithmetic but the rational one."""
-        weights, values = repeated_head(40, 5, seed, distinct=4)
-        halves = oracle.exact_halves(weights, values)
-        profile = selection_profile(weights, values, kappas=(1e-24,))
-        size = np.arange(2, 40)
-        np.testing.assert_allclose(profile.recall_upper[0, 1:], 1 - halves[1:] / 2 / size, atol=1e-9)
-
 
 class TestNothingToBound:
     @pytest.mark.parametrize("scale", ["unit", "raw"])

@@ -32,18 +32,6 @@ INDEPENDENT = AssumedHead(
     lambda_sink=0.2, beta=math.inf, rho_0=0.0, p_sink=0.4, eta=0.3, eta_growth=0.3, omega=0.3, t_1=4, t_2=10
 )
 SIZES = (1, 2, 4, 9)
-COLUMNS = {
-    *("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0", "family", "kappa", "scale", "draws"),
-    *("premise_share", "meets_assumptions"),
-    *(
-        f"{name}{part}"
-        for name in ("precision", "recall")
-        for part in (
-            *("", "_se", "_lower", "_upper", "_lower_share", "_upper_share"),
-            *("_gap", "_upper_gap", "_holds", "_upper_holds"),
-        )
-    ),
-}
 
 
 @cache
@@ -106,28 +94,6 @@ def test_the_scale_free_bound_is_that_of_the_note() -> None:
         row = pick(point(INDEPENDENT), n=size, family="scale_free")
         expected = literal(weight_profile(INDEPENDENT, 16), lengths, size, 16)
         assert (row["precision_lower"], row["recall_lower"]) == pytest.approx(expected, abs=2e-3)
-
-
-def test_rows_have_their_columns_and_families() -> None:
-    rows = point(INDEPENDENT)
-    assert all(set(row) == COLUMNS for row in rows)
-    assert len(rows) == len(SIZES) * (2 * 2 + 2)
-    for row in rows:
-        missing = {name for name, value in row.items() if value is None}
-        if row["family"] != "printed":
-            assert missing == {
-                *("kappa", "scale", "premise_share"),
-                *(
-                    f"{name}_upper{part}"
-                    for name in ("precision", "recall")
-                    for part in ("", "_share", "_gap", "_holds")
-                ),
-            }
-        elif row["n"] == 1:  # the sink alone
-            assert {"precision_lower", "recall_upper", "precision_holds", "premise_share"} <= missing
-        else:
-            assert not missing
-    assert not any(isinstance(value, float) and math.isnan(value) for row in rows for value in row.values())
 
 
 # Verdicts.
