@@ -40,9 +40,19 @@ VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreeme
 VERDICT += [f"{label.lower()}_score" for label in findings.KINDS]
 """Columns of ``head_taxonomy`` with the kind of a head, its scores and margin."""
 
-SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
-SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
-"""Columns of ``head_taxonomy`` with the quantities of the rules."""
+PLACE = ("layer", "head", "label", "nearest")
+SIGNATURE = {
+    "cos_last_level": "Cosine with the last token",
+    "cos_last_change": "Change of that cosine",
+    "cos_last_p05": "Reached over 95 % of ln N",
+    "cos_sink_change": "Change of the cosine with the sink",
+    "cos_sink_max": "Largest cosine with the sink",
+    "sink_share": "Share of the sink",
+    "last_share": "Share of the last token",
+    "rest_share": "Share of the rest",
+    "effective_contributors": "Effective contributors",
+}
+"""Columns of ``head_taxonomy``: the kind of a head, and the quantities of the rules as a tooltip names them."""
 
 LETTERED_HEADS = 40
 """Largest number of heads per row for which cells have room for a letter."""
@@ -92,18 +102,19 @@ def kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
 
 def kinds_plane(heads: Sequence[Row], thresholds: Sequence[Row]) -> alt.LayerChart:
     """Every head by level and change of cos(s_N, v_L) (``head_taxonomy``, ``taxonomy_thresholds``)."""
-    rows = add_nearest(numbers.drop_nulls(keep_columns(heads, *SIGNATURE), "cos_last_level"))
+    rows = add_nearest(numbers.drop_nulls(keep_columns(heads, *PLACE, *SIGNATURE), "cos_last_level"))
     values = {row["threshold"]: row["value"] for row in thresholds}
     (left, right), (low, high) = _find_extents(rows, values)
     x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))
     y = partial(alt.Y, title="cos(s, v of the last token), mean over ln N", scale=alt.Scale(domain=[low, high]))
+    tooltip = [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **SIGNATURE)]
     return layer_chart(
         rows,
         "Heads and thresholds",
         "Dot plot of the level of cos(s, v_L) against its change, one mark for each head. "
         f"{findings.describe_planes(rows)}",
         *_draw_borders(values, left),
-        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), _make_signature_tooltips()),
+        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), tooltip),
     )
 
 
@@ -131,23 +142,6 @@ def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "botto
     text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
     named: alt.Chart = text.encode(text=alt.TextValue(name))
     return named
-
-
-def _make_signature_tooltips() -> list[alt.Tooltip]:
-    cosines = {
-        "cos_last_level": "Cosine with the last token",
-        "cos_last_change": "Change of that cosine",
-        "cos_last_p05": "Reached over 95 % of ln N",
-        "cos_sink_change": "Change of the cosine with the sink",
-        "cos_sink_max": "Largest cosine with the sink",
-    }
-    shares = {
-        "sink_share": "Share of the sink",
-        "last_share": "Share of the last token",
-        "rest_share": "Share of the rest",
-        "effective_contributors": "Effective contributors",
-    }
-    return [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **cosines, **shares)]
 
 
 def kind_curves(curves: Sequence[Row], *, metric: str) -> alt.LayerChart:

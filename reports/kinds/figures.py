@@ -5,7 +5,6 @@ from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Secti
 from reports.findings import numbers
 from reports.kinds import charts
 from reports.kinds import findings as taxonomy_findings
-from reports.kinds.charts import SIGNATURE, VERDICT
 from reports.kinds.head_map import build_map
 from reports.kinds.patterns import build_patterns
 
@@ -46,7 +45,7 @@ def build_depth(source: Source) -> Figure:
         "The share that is left meets no rule. Each head has one label, which its tooltip gives. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
-        part=draft.table.select(VERDICT),
+        part=draft.table.select(charts.VERDICT),
         paper="Figure 8",
         tab="Over depth",
         marks="Map: heads that meet no rule are faint, in the colour of the nearest kind.",
@@ -67,7 +66,7 @@ def _build_plane(source: Source) -> Figure:
         "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
         "head_conditions has all conditions with their thresholds. Hollow: heads that "
         "meet no rule, in the colour of the nearest kind.",
-        part=draft.table.select(SIGNATURE),
+        part=draft.table.select([*charts.PLACE, *charts.SIGNATURE]),
         charts=(charts.kinds_plane(draft.rows, thresholds),),
         broad=True,
         tab="Thresholds",

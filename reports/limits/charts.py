@@ -13,6 +13,7 @@ from reports.elements import (
     colour_bars,
     count_axis,
     draw_dotted_lines,
+    keep_columns,
     layer_axis,
     layer_chart,
     level,
@@ -106,13 +107,13 @@ def convergence(rows: Sequence[Row]) -> alt.LayerChart:
 
 
 def convergence_of_heads(rows: Sequence[Row]) -> alt.LayerChart:
-    """Effective keys over all keys, a dot for each head, layer by layer (``convergence_by_head``)."""
+    """Effective keys over all keys, a dot for each head, layer by layer (``convergence``)."""
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
     shown |= {"largest_deviation": "Largest |p − 1/n|"}
     tooltip = [*HEAD, *tooltips(".3~g", **shown)]
     return layer_chart(
-        rows,
+        keep_columns(rows, "layer", "head", "n_keys", *shown),
         "Head by head",
         f"Dot plot, a dot for each head, layer by layer. {findings.describe_head_convergence(rows)}",
         level(1, "uniform"),

@@ -55,7 +55,7 @@ def _build_distances(source: Source) -> Figure | None:
 
 
 def _build_convergence(source: Source) -> Figure | None:
-    answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence_by_head").rows()
+    answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence").rows()
     rows = answer.rows()
     if not rows or not heads:
         return None

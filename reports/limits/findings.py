@@ -121,7 +121,7 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 
 
 def describe_head_convergence(heads: Sequence[Row]) -> str:
-    """The heads nearest to uniform weights and farthest from them (``convergence_by_head``)."""
+    """The heads nearest to uniform weights and farthest from them (``convergence``)."""
     least, most = find_ends(heads, "effective_share")
     return (
         f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "

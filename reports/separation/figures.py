@@ -38,12 +38,15 @@ _PAPER = {
 
 def build_section(source: Source) -> Section:
     """The model against N, compared with chance and random weights, its elbows, and each head at one N."""
+    nulls = ["N keys at random", "the same weights on shuffled value states"]
+    beside = nulls if source.ask_query("separability_by_n").table.num_rows else []
+    beside += ["random weights"] if _read_twin(source) is not None else []
     return Section(
         "separation",
         "Do heads separate what they select?",
         numbers.join_sentences(
             "Precision is the share of selected keys among those no farther from s_N than the farthest selected one.",
-            _describe_references(source),
+            f"The model is compared with {numbers.join_words(beside)}." if beside else "",
         ),
         (
             _build_metric(source, "precision"),
@@ -55,16 +58,6 @@ def build_section(source: Source) -> Section:
             chance.build_heads(source),
         ),
     )
-
-
-def _describe_references(source: Source) -> str:
-    """What the model is compared with; empty without nulls and without a twin."""
-    nulls = ["N keys at random", "the same weights on shuffled value states"]
-    references = [
-        *(nulls if source.ask_query("separability_by_n").table.num_rows else []),
-        *(["random weights"] if _read_twin(source) is not None else []),
-    ]
-    return f"The model is compared with {numbers.join_words(references)}." if references else ""
 
 
 def _build_metric(source: Source, metric: str) -> Figure:

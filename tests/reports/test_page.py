@@ -359,12 +359,6 @@ def test_the_bundle_is_built_once_and_again_if_what_is_kept_is_damaged(
     assert len(built) == 2
 
 
-def test_a_study_that_is_not_there(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"'absent'.*attention-geometry run absent"):
-        write_report(small, "absent", tmp_path / "absent.html", map_n=4)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 def test_an_unwritable_place_is_named_and_left_as_it_was(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")

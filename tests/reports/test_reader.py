@@ -240,17 +240,6 @@ def shown(opened: Browser) -> dict[int, bool]:
     return {int(at): within for at, within in opened.run(keys)}
 
 
-def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
-    of_explorer = "const view = document.querySelector('#chart-explorer .vega-bind select')"
-    assert opened.run(f"{of_explorer}; return view !== null")
-    told = "return document.querySelector('.reader .chosen').textContent"
-    first = opened.run(told)
-    assert first.startswith("Layer {}, head {} ".format(*opened.run("return window.chosenHead")))
-    opened.run("location.hash = '#explorer/0/5'")
-    assert opened.wait(f"{told}.match(/^Layer 0, head 5 .*/)?.[0]")
-    assert opened.run(told) != first
-
-
 def test_the_keys_of_the_head_that_is_chosen_are_shaded(opened: Browser, three: duckdb.DuckDBPyConnection) -> None:
     """With outlines for the N of the slider, of which there are as many as K_in counts; the query is in view."""
     for query, n in ((11, 7), (11, 2), (23, 2), (23, 7)):
