@@ -30,6 +30,9 @@ PIECE = 2 * readers.BLOCK
 """Most characters of a document that are tokenised at a time, which takes some 160 bytes of memory for each; no block
 of a ``.txt`` file has more."""
 
+CONTEXT = 128
+"""Characters before and after the end of such a piece that decide its tokens there."""
+
 MOST_LOST = 0.1
 """Largest share of the characters of a text for which a tokenizer may have no token."""
 
@@ -245,16 +248,29 @@ def _cut_windows(
 
 
 def _encode_pieces(tokenizer: PreTrainedTokenizerBase, text: str) -> Iterator[tuple[str, list[int]]]:
-    """A text in pieces of at most ``PIECE`` characters, which end before a space if there is one, with their tokens."""
+    """A text in pieces of at most ``PIECE`` characters with their tokens, which together are those of the whole text.
+
+    A piece is read after the characters before it, whose tokens are left out: alone, its first word would be one at the
+    start of a text, to which many tokenizers add a space.
+    """
     start = 0
     while start < len(text):
-        last = start + PIECE
-        end = (
-            len(text) if last >= len(text) else max(text.rfind(" ", start + 1, last), text.rfind("\n", start + 1, last))
-        )
-        end = last if end < 0 else end
-        yield text[start:end], encode_text(tokenizer, text[start:end])
+        end = _find_cut(tokenizer, text, start + PIECE)
+        before = text[max(0, start - CONTEXT) : start]
+        known = len(encode_text(tokenizer, before)) if before else 0
+        yield text[start:end], encode_text(tokenizer, before + text[start:end])[known:]
         start = end
+
+
+def _find_cut(tokenizer: PreTrainedTokenizerBase, text: str, last: int) -> int:
+    """The last place up to ``last``, before a space if possible, where what follows changes no token before it."""
+    if last >= len(text):
+        return len(text)
+    for cut in sorted(range(last, last - CONTEXT, -1), key=lambda place: not text[place].isspace()):
+        known = encode_text(tokenizer, text[cut - CONTEXT : cut])
+        if encode_text(tokenizer, text[cut - CONTEXT : cut + CONTEXT])[: len(known)] == known:
+            return cut
+    return last
 
 
 def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:

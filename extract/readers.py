@@ -9,6 +9,7 @@ decompression; a longer one is refused once that many have been read, which need
 they are ASCII.
 """
 
+import codecs
 import io
 import json
 from collections.abc import Iterator
@@ -84,8 +85,7 @@ def _read_file(file: TextFile, column: str) -> Iterator[str]:
         try:
             yield from read
         except UnicodeDecodeError as error:
-            remedy = "write it again" if kind == ".parquet" else "convert it with iconv -t UTF-8"
-            raise UserError(f"The corpus '{file.name}' has text that is not UTF-8; {remedy}") from error
+            raise UserError(_describe_encoding_error(file)) from error
 
 
 def _open_text(file: TextFile) -> io.TextIOWrapper:
@@ -141,3 +141,20 @@ def _read_parquet(file: TextFile, column: str) -> Iterator[str]:
         for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
             for record in batch.to_pylist():
                 yield select_text(record, column, file.name, "a row")
+
+
+def _describe_encoding_error(file: TextFile) -> str:
+    """The error message for text that is not UTF-8, with the position of the first wrong byte of a text file."""
+    if file.name.endswith(".parquet"):
+        return f"The corpus '{file.name}' has a row whose text is not UTF-8; write it again"
+    decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
+    with pa.input_stream(str(file.path), compression="detect") as opened:
+        while True:
+            chunk = opened.read(BLOCK)
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                offset = position - pending + error.start
+                return f"The corpus '{file.name}' is not UTF-8 at byte {offset}; convert it with iconv -t UTF-8"
+            position += len(chunk)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from extract import corpora, readers
 from extract.corpora import Windows, open_documents
@@ -109,14 +110,17 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
     assert there in message
 
 
+@pytest.mark.parametrize("prepended", [False, True])
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_document_of_any_length_is_tokenised_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pack: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pack: bool, prepended: bool
 ) -> None:
-    """Which end between words, so that the windows are those of the whole document, unless a word is longer."""
-    source = corpus(write_jsonl(tmp_path / "a.jsonl", [text(300), text(5)]), pack=pack)
-    long = corpus(write_jsonl(tmp_path / "b.jsonl", ["x" * 500]))
-    whole, lengths, encode = windows(source, sequences=20), [], corpora.encode_text
+    """Their windows are those of the whole document, also if a space is put before every text that is tokenised."""
+    source = corpus(write_jsonl(tmp_path / "a.jsonl", [text(300), "x" * 500, text(5)]), pack=pack)
+    tokenizer = tiny_tokenizer()
+    if prepended:
+        tokenizer.backend_tokenizer.normalizer = normalizers.Prepend(" ")
+    whole, lengths, encode = windows(source, sequences=20, tokenizer=tokenizer), [], corpora.encode_text
 
     def measure(tokenizer: Any, given: str) -> list[int]:
         lengths.append(len(given))
@@ -125,11 +129,10 @@ def test_a_document_of_any_length_is_tokenised_in_pieces(
     monkeypatch.setattr(corpora, "encode_text", measure)
     monkeypatch.setattr(corpora, "PIECE", 200)
     corpora._select_windows_once.cache_clear()
-    in_pieces = windows(source, sequences=20)
+    in_pieces = windows(source, sequences=20, tokenizer=tokenizer)
     np.testing.assert_array_equal(in_pieces.tokens, whole.tokens)
+    assert 200 <= max(lengths) <= 200 + corpora.CONTEXT
     assert (in_pieces.documents_read, in_pieces.documents_skipped) == (whole.documents_read, whole.documents_skipped)
-    assert WITH_BOS.decode(windows(long, sequences=1).tokens[0, 1:]).strip("x") == ""
-    assert max(lengths) == 200
 
 
 def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:

@@ -212,6 +212,18 @@ def test_a_store_of_other_settings_is_refused(
     assert tree(uninterrupted) == before
 
 
+def test_a_store_of_other_weights_or_text_is_refused(inputs: Path, tmp_path: Path) -> None:
+    folder, path = tmp_path / "inputs", tmp_path / "store"
+    shutil.copytree(inputs, folder)
+    run(folder, path)
+    write_checkpoint(folder / "tiny", "mistral", seed=1)
+    assert "inputs.model.sha256" in refusal(folder, path)
+    shutil.rmtree(folder / "tiny")
+    shutil.copytree(inputs / "tiny", folder / "tiny")
+    (folder / "book.txt").write_text(text(2001))
+    assert "inputs.corpus.sha256" in refusal(folder, path)
+
+
 def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,8 +158,9 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
     ("name", "content", "message"),
     [
         ("empty.txt", b"", "is empty"),
-        ("latin.txt", b"caf\xe9\n", "has text that is not UTF-8; convert it with iconv"),
-        ("wide.txt", "wide".encode("utf-16"), "has text that is not UTF-8"),
+        ("latin.txt", b"caf\xe9\n", "not UTF-8 at byte 3; convert it with iconv"),
+        ("latin.jsonl.gz", gzip.compress(b'{"text": "caf\xe9"}\n'), "not UTF-8 at byte 13"),
+        ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
         (
             "half.jsonl",
@@ -181,6 +182,12 @@ def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -
         inside = refusal(path.parent) if content else f"'{path}' {message}"
         assert f"'{path}'" in inside  # it says which file of the directory
         assert message in inside
+
+
+def test_a_wrong_byte_is_found_behind_many_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", 16)
+    content = ("é" * 101).encode() + b"\xff"
+    assert f"not UTF-8 at byte {len(content) - 1}" in refusal(put(tmp_path / "a.txt", content))
 
 
 def test_a_directory_without_text(tmp_path: Path) -> None:
@@ -262,4 +269,4 @@ def test_a_parquet_column_that_is_not_utf8(tmp_path: Path) -> None:
     content = pa.py_buffer(b"caf\xe9")
     column = pa.Array.from_buffers(pa.string(), 1, [None, pa.array([0, 4], pa.int32()).buffers()[1], content])
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
-    assert "has text that is not UTF-8; write it again" in refusal(tmp_path / "a.parquet")
+    assert "has a row whose text is not UTF-8; write it again" in refusal(tmp_path / "a.parquet")
