@@ -207,6 +207,17 @@ def elsewhere() -> PreTrainedModel:
     return model
 
 
+def other_eager(monkeypatch: pytest.MonkeyPatch) -> PreTrainedModel:
+    """Its own attention does something that it does not tell others of."""
+    correct = llama_module.eager_attention_forward
+    monkeypatch.setattr(
+        llama_module,
+        "eager_attention_forward",
+        lambda module, query, *rest, **kwargs: correct(module, query * 1.01, *rest, **kwargs),
+    )
+    return tiny_model("llama")
+
+
 UNKNOWN = "attends in layer {} in a way this program does not know"
 
 
@@ -228,6 +239,11 @@ def test_models_that_cannot_be_captured_are_refused_by_name(make: Callable[[], P
     with pytest.raises(UserError, match=message) as refusal:
         probe(make().eval(), ids())
     assert "\n" not in str(refusal.value)
+
+
+def test_what_a_model_does_not_tell_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=UNKNOWN.format(0)):
+        probe(other_eager(monkeypatch), ids())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -16,12 +17,28 @@ from extract.capture import capture, probe
 from extract.models import describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
-from tests.extract.tiny import change_config, settings, split_weights, spread_out, write_checkpoint
+from tests.extract.families import Family, every_kind
+from tests.extract.tiny import change_config, settings, split_weights, spread_out, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 
 def refusal(model: Path | str | dict[str, object], **others: object) -> str:
     return read_refusal(lambda: load(describe(settings(model, **others))))
+
+
+def test_the_hashes_tell_weights_configuration_and_tokenizer_apart(checkpoint: Path) -> None:
+    first = describe(settings(checkpoint)).provenance
+    assert describe(settings(checkpoint)).provenance == first
+    tiny_tokenizer(bos=False).save_pretrained(checkpoint)
+    second = describe(settings(checkpoint)).provenance
+    assert second["model"] == first["model"]
+    assert second["tokenizer"] != first["tokenizer"]
+    write_checkpoint(checkpoint, seed=1)
+    third = describe(settings(checkpoint)).provenance
+    assert third["model"]["sha256"] != first["model"]["sha256"]
+    assert third["tokenizer"] == first["tokenizer"]
+    change_config(checkpoint, rms_norm_eps=1e-3)
+    assert describe(settings(checkpoint)).provenance["model"]["sha256"] != third["model"]["sha256"]
 
 
 def test_a_checkpoint_loads_as_asked_and_is_described(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -264,3 +281,20 @@ def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal("acme/never-downloaded")
     assert "nor in the local cache, and the Hugging Face hub cannot be reached" in said
     assert "check the network and HF_HUB_OFFLINE" in said
+
+
+@pytest.mark.one_case
+@every_kind
+def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
+    """Memory that nobody writes is filled with NaN, so that a weight left out is found."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        config = getattr(transformers, family.config)(**family.settings)
+        asked = random_settings(Path("nowhere"), seed=1)
+        source = models.Source(family.name, "nowhere", None)
+        described = models.Description(source, config, tiny_tokenizer(), torch.device("cpu"), asked, {})
+        first, second = (load(described).state_dict() for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert all(weight.isfinite().all() for weight in first.values())
