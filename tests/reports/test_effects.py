@@ -120,3 +120,12 @@ def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConne
     said = findings.describe_budgets(policies)
     assert f"that see the weights, “same N” costs least, {same} nats, and “N by elbow” most, {elbow}" in said
     assert f"that know only past statistics, “sink and recent” costs least, {recent} nats" in said
+
+
+def test_losses_diverge_from_0_with_labels_a_factor_apart(rows: list[dict[str, Any]]) -> None:
+    """Labels in equal steps lay on top of one another at the ends of the colour bar, whose scale is logarithmic."""
+    losses = [row | {"delta_loss": loss} for row, loss in zip(rows, (-0.02, 0.0, 0.5, 2.5), strict=False)]
+    chart = effects.loss_map(losses).to_dict()
+    (colour,) = (part["encoding"]["color"] for part in chart["layer"] if "color" in part.get("encoding", {}))
+    assert colour["scale"] == {"type": "symlog", "constant": 0.01, "domain": [-2.5, 2.5], "range": "diverging"}
+    assert colour["legend"]["values"] == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1]

@@ -806,3 +806,11 @@ def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnect
     separation = {"precision", "recall", "shown_n", "sink_weight", "sinks", "sink_layers", "twin"}
     assert unknown == {"model_elbow_n", "claims_beyond_twin"} | kinds | separation
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)
+
+
+def test_any_margin_comes_before_none_in_examples() -> None:
+    with warehouse(THREE) as connection:
+        connection.execute("UPDATE head_taxonomy SET label = 'Other', margin = NULL")
+        connection.execute("UPDATE head_taxonomy SET margin = 0 WHERE layer = 2 AND head = 1")
+        (row,) = ask(connection, "label_examples", study="three", query=23).rows()
+    assert (row["layer"], row["head"], row["heads"]) == (2, 1, 18)
