@@ -63,8 +63,7 @@ def _land(folder: Path, study: str, tables: Tables) -> None:
     """Land a study as users do; raises if a check refuses it, since that would not be a valid measurement."""
     landed = land(folder / "warehouse", study, tables)
     if not landed.published:
-        msg = f"the study of this benchmark was refused: {landed.violations}"
-        raise RuntimeError(msg)
+        raise RuntimeError(f"the study of this benchmark was refused: {landed.violations}")
 
 
 def _land_unchecked(folder: Path, study: str, tables: Tables) -> None:

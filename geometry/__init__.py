@@ -89,8 +89,7 @@ __all__ = list(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name not in _MODULE_OF:
-        msg = f"module '{__name__}' has no attribute '{name}'"
-        raise AttributeError(msg)
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

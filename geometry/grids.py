@@ -39,8 +39,7 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
         If there are fewer than 2 keys or points.
     """
     if n_keys < 2 or points < 2:
-        msg = f"a grid needs n_keys ≥ 2 and points ≥ 2, got n_keys = {n_keys} and points = {points}"
-        raise ValueError(msg)
+        raise ValueError(f"a grid needs n_keys ≥ 2 and points ≥ 2, got n_keys = {n_keys} and points = {points}")
     largest = float(n_keys - 1)
     # Python, like DuckDB, uses the power function of the C library; NumPy's may differ in the last digit
     return np.unique([math.floor(largest ** (step / (points - 1)) + 0.5) for step in range(points)])
@@ -86,8 +85,7 @@ def choose_grid(n: Any, n_keys: int) -> I64:
     given = np.asarray(n)
     grid = given.astype(np.int64) if np.issubdtype(given.dtype, np.integer) else np.empty(0, np.int64)
     if grid.ndim != 1 or not len(grid) or grid[0] < 1 or grid[-1] >= n_keys or (np.diff(grid) <= 0).any():
-        msg = f"n must be ascending whole numbers from 1 to {n_keys - 1} for {n_keys} keys, got {n!r}"
-        raise ValueError(msg)
+        raise ValueError(f"n must be ascending whole numbers from 1 to {n_keys - 1} for {n_keys} keys, got {n!r}")
     return grid
 
 
@@ -112,8 +110,7 @@ def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
     grid = np.asarray(n, np.float64)
     inside = (grid >= first) & (grid <= last)
     if not inside.any():
-        msg = f"n must have a number from {first} to {last}, but all of its {grid.size} numbers are outside"
-        raise ValueError(msg)
+        raise ValueError(f"n must have a number from {first} to {last}, but all of its {grid.size} numbers are outside")
     chosen = grid[inside]
     edges = np.concatenate([[math.log(first - 0.5)], np.log(chosen[1:] * chosen[:-1]) / 2, [math.log(last + 0.5)]])
     weights = np.zeros(grid.size)
@@ -197,8 +194,7 @@ def quantile_over_ln_n(curves: NDArray[np.floating], probability: float) -> NDAr
     O(N log N) per curve, and 24 bytes of memory per element.
     """
     if not 0 <= probability <= 1:
-        msg = f"probability must be a number between 0 and 1, got {probability!r}"
-        raise ValueError(msg)
+        raise ValueError(f"probability must be a number between 0 and 1, got {probability!r}")
     if not curves.shape[-1]:
         return np.full(curves.shape[:-1], np.nan, curves.dtype)
     order = np.argsort(-curves, axis=-1)  # from the largest; NaN come last

@@ -26,23 +26,24 @@ def choose_device(weights: Any, values: Any, device: str | None) -> str:
     given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
     place = str(device) if device is not None else given[0] if given else "cpu"
     if not re.fullmatch(r"cpu(:0)?|cuda(:\d+)?", place):
-        msg = f"device must be 'cpu', 'cuda' or 'cuda:N' with a device number N, got '{place}'"
-        raise ValueError(msg)
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:N' with a device number N, got '{place}'")
     if place.startswith("cpu"):
         return "cpu"
     import torch
 
     if not torch.cuda.is_available():
-        msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
-        raise RuntimeError(msg)
+        raise RuntimeError(
+            f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
+        )
     return place
 
 
 def reject_masked(name: str, given: Any) -> Any:
     """Return the argument, or raise a ValueError for a masked array: NumPy would use the masked numbers."""
     if np.ma.isMaskedArray(given):
-        msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
-        raise ValueError(msg)
+        raise ValueError(
+            f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
+        )
     return given
 
 
@@ -76,20 +77,18 @@ def check_heads(weights: NDArray[Any], values: NDArray[Any], *, least_keys: int 
     for name, array in (("weights", weights), ("values", values)):
         if not np.issubdtype(array.dtype, np.floating):
             wanted = "(…, n)" if name == "weights" else "(…, n, d)"
-            msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {array.shape}"
-            raise ValueError(msg)
+            raise ValueError(f"{name} must be floating-point numbers {wanted}, got {array.dtype} {array.shape}")
     shape, states = weights.shape, values.shape
     if len(shape) < 1 or shape[-1] < least_keys:
-        msg = f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}"
-        raise ValueError(msg)
+        raise ValueError(f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}")
     if len(states) < 2 or states[-2] != shape[-1] or states[-1] < 1:
-        msg = f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}"
-        raise ValueError(msg)
+        raise ValueError(f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}")
     try:
         np.broadcast_shapes(shape[:-1], states[:-2])
     except ValueError:
-        msg = f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
-        raise ValueError(msg) from None
+        raise ValueError(
+            f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
+        ) from None
     if 0 not in shape + states:
         _check_numbers(weights, values)
 
@@ -102,13 +101,13 @@ def _check_numbers(weights: NDArray[Any], values: NDArray[Any]) -> None:
     if finite and rows:
         return
     if not finite:
-        msg = f"values of shape {values.shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
-        raise ValueError(msg)
-    msg = (
+        raise ValueError(
+            f"values of shape {values.shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
+        )
+    raise ValueError(
         f"weights of shape {weights.shape} must be rows (…, n) of a softmax: not negative, no NaN, "
         "each sum about 1, or less with a learned sink, but not 0"
     )
-    raise ValueError(msg)
 
 
 def iterate_heads(

@@ -349,8 +349,9 @@ class SelectionCounts:
         known = self.k_in >= 0
         names = list(axes) or [f"axis_{axis}" for axis in range(known.ndim - 1)]
         if len(names) != known.ndim - 1:
-            msg = f"axes must name the {known.ndim - 1} leading axes of shape {known.shape[:-1]}, got {names}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"axes must name the {known.ndim - 1} leading axes of shape {known.shape[:-1]}, got {names}"
+            )
         columns = {
             name: pa.array(place.astype(np.int32)) for name, place in zip(names, np.nonzero(known), strict=False)
         }

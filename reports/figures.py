@@ -230,8 +230,9 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
     """
     source = _seek_source(connection, study, map_n)
     if source is None:
-        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
-        raise UserError(msg)
+        raise UserError(
+            f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+        )
     return source
 
 

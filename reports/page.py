@@ -100,8 +100,7 @@ def write_report(
         If ``map_n`` is below 1.
     """
     if map_n < 1:
-        msg = f"map_n must be at least 1, not {map_n}"
-        raise ValueError(msg)
+        raise ValueError(f"map_n must be at least 1, not {map_n}")
     source = find_source(connection, study, map_n=map_n)
     parts = sections(source)
     charts = sum(len(figure.charts) for figure in iterate_figures(parts))

@@ -48,6 +48,5 @@ def connect(
 
     root_path = data_root(root)
     if not root_path.is_dir():
-        msg = f"There is no data root {root_path}; name it: storage.connect('DIR'), or set {HOME_VARIABLE}"
-        raise UserError(msg)
+        raise UserError(f"There is no data root {root_path}; name it: storage.connect('DIR'), or set {HOME_VARIABLE}")
     return connect_folder(warehouse_of(root_path), unlocked=unlocked, files=files)

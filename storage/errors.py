@@ -55,11 +55,10 @@ def refuse_newer(what: str, was: object, now: object, study: str) -> None:
     """
     numbers = [int(match[1]) if (match := _VERSION.fullmatch(str(version))) else 0 for version in (was, now)]
     if numbers[0] > numbers[1] > 0:
-        msg = (
+        raise NewerError(
             f"{what} was made by a newer version of attention-geometry (version {was} of its code, here {now}); "
             f"upgrade, or replace it anyway: attention-geometry run {study} --fresh"
         )
-        raise NewerError(msg)
 
 
 def format_error(error: Exception) -> str:

@@ -74,8 +74,9 @@ def select_scheduler(study: Study) -> str:
     """Where a study is computed: ``threads``, ``local`` or a scheduler's address; ``UserError`` for another name."""
     named = study.dask.scheduler or os.environ.get(ADDRESS_VARIABLE) or "threads"
     if not SCHEDULER.fullmatch(named):
-        msg = f"{ADDRESS_VARIABLE} must be the address of a Dask scheduler, such as tcp://HOST:8786, or unset"
-        raise UserError(msg)
+        raise UserError(
+            f"{ADDRESS_VARIABLE} must be the address of a Dask scheduler, such as tcp://HOST:8786, or unset"
+        )
     return named
 
 
@@ -96,11 +97,10 @@ def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
     try:
         from distributed import KilledWorker
     except ModuleNotFoundError as error:
-        msg = (
+        raise UserError(
             f"The scheduler '{scheduler}' needs Dask's distributed, which is not installed; "
             "run: pip install 'attention-geometry[cluster]'"
-        )
-        raise UserError(msg) from error
+        ) from error
     with (
         _silence_distributed(),
         _provide_scheduler(scheduler) as (address, security),
@@ -113,13 +113,15 @@ def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
             with _use_client(client):
                 yield client
         except KilledWorker as error:
-            msg = f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
-            raise UserError(msg) from error
+            raise UserError(
+                f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
+            ) from error
         except (CancelledError, OSError) as error:
             if client.status == "running":
                 raise
-            msg = f"The Dask scheduler at {address} was lost; results already written are kept, run again to continue"
-            raise UserError(msg) from error
+            raise UserError(
+                f"The Dask scheduler at {address} was lost; results already written are kept, run again to continue"
+            ) from error
 
 
 _client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
@@ -209,8 +211,9 @@ def _open_client(address: str, security: "Security | None" = None) -> "Iterator[
             )
         except (OSError, TypeError, ValueError) as error:  # the latter two if certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
-            msg = f"The Dask scheduler at {address} cannot be reached; check that it runs there{secure}, and run again"
-            raise UserError(msg) from error
+            raise UserError(
+                f"The Dask scheduler at {address} cannot be reached; check that it runs there{secure}, and run again"
+            ) from error
         with closing(client), client.as_current():
             yield client
 
@@ -221,8 +224,9 @@ def _await_workers(client: "Client") -> None:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
         address = client.scheduler_info(n_workers=0)["address"]
-        msg = f"The Dask scheduler at {address} has no workers; start some (dask worker {address}) and run again"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The Dask scheduler at {address} has no workers; start some (dask worker {address}) and run again"
+        ) from error
 
 
 def _check_versions(client: "Client") -> None:
@@ -273,8 +277,7 @@ def place_probes(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Pl
         probes = tuple(stack.enter_context(_place_probe(store)) for store in stores)
         for worker, refusal in client.run(_describe_unseen_probe, probes).items():
             if refusal:
-                msg = f"The Dask worker {worker} {refusal}"
-                raise UserError(msg)
+                raise UserError(f"The Dask worker {worker} {refusal}")
         yield probes
 
 
@@ -292,8 +295,7 @@ def _place_probe(store: Place) -> Iterator[Place]:
 def check_probes(probes: Iterable[Place]) -> None:
     """Raise a ``UserError`` that names this process, a worker, if it does not see the files of ``place_probes``."""
     if refusal := _describe_unseen_probe(probes):
-        msg = f"The Dask worker {_describe_worker()} {refusal}"
-        raise UserError(msg)
+        raise UserError(f"The Dask worker {_describe_worker()} {refusal}")
 
 
 def _describe_unseen_probe(probes: Iterable[Place]) -> str | None:
@@ -349,11 +351,10 @@ def compute_each(
                 if future.status in {"error", "cancelled"}:
                     future.result()  # which raises
             except KilledWorker as error:
-                msg = (
+                raise UserError(
                     f"Each of {error.allowed_failures + 1} Dask workers that were given {what} {number} ended, most "
                     "likely for lack of memory; give them more and run again, which computes only what is missing"
-                )
-                raise UserError(msg) from error
+                ) from error
             yield number, result
     finally:
         if of_future and client.status == "running":

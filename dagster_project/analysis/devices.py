@@ -30,8 +30,7 @@ def translate_device_errors(name: str, device: str | None) -> Iterator[None]:
         if device is None:
             raise
         why = " ".join(str(error).partition(". ")[0].split())
-        msg = (
+        raise UserError(
             f"The metrics of study '{name}' could not be computed on the device '{device}' ({why}); "
             f"CUDA_VISIBLE_DEVICES= attention-geometry run {name} computes them on the CPU"
-        )
-        raise UserError(msg) from error
+        ) from error

@@ -161,8 +161,9 @@ def _list_policies(
         return policies
     names = sorted({policy.name for _, _, policy in policies})
     if unknown := sorted({*settings.policies}.difference(names)):
-        msg = f"There is no policy {', '.join(unknown)} (analysis.effects.policies); there are {', '.join(names)}"
-        raise UserError(msg)
+        raise UserError(
+            f"There is no policy {', '.join(unknown)} (analysis.effects.policies); there are {', '.join(names)}"
+        )
     return [one for one in policies if one[2].name in {"same_n", *settings.policies}]
 
 

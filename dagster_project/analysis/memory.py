@@ -21,11 +21,10 @@ def check_start() -> None:
     check_memory("A run", LIBRARIES, "close other programs, or raise the limit of its control group")
     addresses = measure_free_addresses()
     if addresses is not None and addresses < ADDRESSES:
-        msg = (
+        raise UserError(
             f"A run needs {format_bytes(ADDRESSES)} of address space, but {format_bytes(addresses)} are allowed; raise "
             "the limit (ulimit -v), or limit memory by a control group instead"
         )
-        raise UserError(msg)
 
 
 def check_extraction(name: str, one: int) -> None:
@@ -52,8 +51,7 @@ def check_extraction(name: str, one: int) -> None:
 def check_memory(what: str, needed: int, remedy: str) -> None:
     """Refuse work (``UserError``) that needs more memory than is free; ``what`` is the subject of the message."""
     if needed > (free := measure_free_memory()):
-        msg = f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}"
-        raise UserError(msg)
+        raise UserError(f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}")
 
 
 def format_bytes(size: int) -> str:

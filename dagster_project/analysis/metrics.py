@@ -108,11 +108,10 @@ class Metrics:
     def require_complete(self) -> Self:
         """Return what is measured itself; ``UserError`` if layers are missing."""
         if missing := self.find_missing():
-            msg = (
+            raise UserError(
                 f"The metrics {self.folder} lack {len(missing)} of {len(list_attending_layers(self.tensors))} layers, "
                 f"or are of other settings or tensors; run: attention-geometry run {self.made_of['study']}"
             )
-            raise UserError(msg)
         return self
 
     def read_libraries(self) -> dict[str, str] | None:
@@ -188,8 +187,7 @@ class Metrics:
                 needed[begin : end + 1] = True
             groups = file.read_row_groups(np.flatnonzero(needed).tolist(), [column], use_threads=False)
         if len(groups) != sizes[needed].sum():
-            msg = "some of its rows are lost"
-            raise ValueError(msg)
+            raise ValueError("some of its rows are lost")
         numbers = groups.column(0).fill_null(-1) if pa.types.is_integer(groups.schema[0].type) else groups.column(0)
         left_out = np.cumsum(np.where(needed, 0, sizes))  # rows before each group that were not read
         places = starts - left_out[first]

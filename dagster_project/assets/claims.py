@@ -44,8 +44,9 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
         statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
         claims: list[dict[str, Any]] = connection.sql(statement, params=[name]).to_arrow_table().to_pylist()
     if not claims:
-        msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
-        raise UserError(msg)
+        raise UserError(
+            f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
+        )
     return claims
 
 

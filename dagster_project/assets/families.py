@@ -47,8 +47,9 @@ def make_family(home: Home, family: Family) -> dict[str, int]:
     """
     origins = find_origins(home, family)
     if not any(origins.values()):
-        msg = f"No study of the family '{family.name}' has landed; run it: attention-geometry run {family.name}"
-        raise UserError(msg)
+        raise UserError(
+            f"No study of the family '{family.name}' has landed; run it: attention-geometry run {family.name}"
+        )
     counts: dict[str, int] = {}
     if _explain_stale_tables(home, family, origins):
         started = time.monotonic()

@@ -165,11 +165,10 @@ def drop_tensors(work: Work) -> int:
         sources = open_sources(home, name, work.study)
         warehouse = next(asset for asset in work.assets if asset.name == NAME)
         if warehouse.explain_staleness(work.take_snapshot()):
-            msg = (
+            raise UserError(
                 f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
                 f"run: attention-geometry run {name}"
             )
-            raise UserError(msg)
         before = sources.tensors.measure_size()
         sources.tensors.drop(DROPPED)
         sources.tensors.path.remove_leftovers()

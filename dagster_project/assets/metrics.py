@@ -115,11 +115,10 @@ def _refuse_other_device(work: Work, metrics: Metrics, device: str) -> None:
     """Refuse to measure layers on this device if others were measured on another."""
     made_with = metrics.read_libraries()
     if made_with and made_with["device"] != device and not work.force and metrics.find_missing():
-        msg = (
+        raise UserError(
             f"The metrics {metrics.folder} were started on the device '{made_with['device']}' and would be continued "
             f"on '{device}'; run again on the former, or delete them to start again"
         )
-        raise UserError(msg)
 
 
 def _prepare(work: Work, metrics: Metrics) -> None:
@@ -215,11 +214,9 @@ def _measure_one(layer: int, *, layers: _Layers) -> None:
 def _check_wanted(layers: _Layers) -> None:
     """Raise UserError in a task that is no longer wanted, or whose tensors have been replaced."""
     if not is_wanted():
-        msg = "The run that started this task of a Dask worker has ended"
-        raise UserError(msg)  # which is not shown to users
+        raise UserError("The run that started this task of a Dask worker has ended")  # which is not shown to users
     if SequenceStore.open(layers.tensors, ()).provenance != layers.made_of["tensors"]:
-        msg = f"The tensors {layers.tensors} were replaced while a Dask worker measured them; run again"
-        raise UserError(msg)
+        raise UserError(f"The tensors {layers.tensors} were replaced while a Dask worker measured them; run again")
 
 
 def read_recorded(snapshot: Snapshot) -> Provenance | str:

@@ -35,8 +35,7 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
         cannot be written. The folder is as it was.
     """
     if not any(home.reports.glob("*.html")):
-        msg = f"There is no report in {home.reports}; run a study first: attention-geometry run embedded"
-        raise UserError(msg)
+        raise UserError(f"There is no report in {home.reports}; run a study first: attention-geometry run embedded")
     _prepare(folder, overwrite=overwrite)
     write_index(home)
     folders = (home.reports, home.families, home.comparisons)
@@ -65,8 +64,9 @@ def publish_dataset(
     with closing(connect(home.warehouse, studies=studies or None, unlocked=True, described=False)) as connection:
         landed = [study for (study,) in connection.execute("SELECT study FROM studies ORDER BY study").fetchall()]
         if missing := sorted({*studies} - {*landed}) or ([] if landed else ["embedded"]):
-            msg = f"The study '{missing[0]}' has not landed; run it first: attention-geometry run {missing[0]}"
-            raise UserError(msg)
+            raise UserError(
+                f"The study '{missing[0]}' has not landed; run it first: attention-geometry run {missing[0]}"
+            )
         with _exchange(folder) as new:
             write_dataset(connection, landed, new, licence=licence)
     return sorted(path for path in folder.iterdir() if path.name != MARKER)
@@ -90,18 +90,17 @@ def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        msg = f"{folder} is a file; name a folder to publish in"
-        raise UserError(msg)
+        raise UserError(f"{folder} is a file; name a folder to publish in")
     listed = _read_marker(folder)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not path.is_dir():
             if path.is_symlink() or name not in {*listed, MARKER}:
-                msg = f"The folder {folder} holds '{name}', which was not published; name a new folder"
-                raise UserError(msg)
+                raise UserError(f"The folder {folder} holds '{name}', which was not published; name a new folder")
             if name in listed and not overwrite and hash_regular_file(path) != listed[name]:
-                msg = f"{path} was changed after it was published; add --overwrite to replace it, or name a new folder"
-                raise UserError(msg)
+                raise UserError(
+                    f"{path} was changed after it was published; add --overwrite to replace it, or name a new folder"
+                )
 
 
 def _read_marker(folder: Path) -> Mapping[str, str]:
@@ -112,21 +111,20 @@ def _read_marker(folder: Path) -> Mapping[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{folder / MARKER} does not list what was published there; name a new folder"
-        raise UserError(msg) from error
+        raise UserError(f"{folder / MARKER} does not list what was published there; name a new folder") from error
 
 
 def _read_page(page: Path) -> bytes:
     """The content of a page of the data root, which is neither a link nor in a folder that is one."""
     try:
         if page.parent.is_symlink():
-            msg = f"{page.parent} is a link, which is not published; put the folder itself in its place"
-            raise UserError(msg)
+            raise UserError(f"{page.parent} is a link, which is not published; put the folder itself in its place")
         return read_regular_file(page, LARGEST, follow=False)
     except OSError as error:
         why = "it is a link" if page.is_symlink() else error.strerror
-        msg = f"The page {page} cannot be published ({why}); remove it, or write it again: attention-geometry report"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The page {page} cannot be published ({why}); remove it, or write it again: attention-geometry report"
+        ) from error
 
 
 @contextmanager

@@ -162,14 +162,12 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
 
     names = list(dict.fromkeys(names))
     if len(names) < 2:
-        msg = "A comparison needs two studies or more: attention-geometry compare A B"
-        raise UserError(msg)
+        raise UserError("A comparison needs two studies or more: attention-geometry compare A B")
     for name in names:
         find_study(home, name)
     path = home.comparison(names)
     if len(path.name) > LONGEST:
-        msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
-        raise UserError(msg)
+        raise UserError(f"The names of {len(names)} studies are too long for one file name; compare fewer at a time")
     with _open_connection(home, names) as connection, _put_together(home, names) as together:
         write(
             connection,

@@ -36,12 +36,11 @@ def check_space(extent: Extent, assets: tuple[Asset, ...]) -> None:
             *_suggest_settings(extent, assets, parts, free - SPARE),
             *_suggest_space(extent.home, extent.name, place),
         ]
-        msg = (
+        raise UserError(
             f"Study '{extent.name}' needs {format_bytes(needed)} in {place} ({shares}, "
             f"{format_bytes(SPARE)} to spare), "
             f"but {format_bytes(free)} are free; {', or '.join(remedies)}"
         )
-        raise UserError(msg)
 
 
 def estimate_space(extent: Extent, assets: tuple[Asset, ...]) -> dict[str, int]:

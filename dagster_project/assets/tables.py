@@ -227,8 +227,7 @@ def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
     """
     for asset in assets:
         if asset.explain_staleness(snapshot):
-            msg = (
+            raise UserError(
                 f"The tables of '{asset.name}' in {snapshot.home.parts(snapshot.name)} are missing, damaged or "
                 f"made from other metrics; run: attention-geometry run {snapshot.name}"
             )
-            raise UserError(msg)

@@ -177,12 +177,11 @@ def finalise_tensors(home: Home, name: str) -> int:
         store.path.remove_leftovers()
         missing, total = store.find_missing(), store.sizes["sequence"]
     if missing:
-        msg = (
+        raise UserError(
             f"Study '{name}' lacks {len(missing)} of {total} sequences: {_format_ranges(missing)}; extract their "
             f"shards again (attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
             f"(attention-geometry extract {name})"
         )
-        raise UserError(msg)
     return total
 
 

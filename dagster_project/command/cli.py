@@ -402,8 +402,7 @@ def report(
         named = ", ".join(str(folder) for folder in (images, tables) if folder)
         typer.echo(f"{count(len(written), 'file')} in {named}")
     if show and not webbrowser.open(root.report(study).as_uri()):
-        msg = f"No browser could be started; open {root.report(study)} by hand"
-        raise UserError(msg)
+        raise UserError(f"No browser could be started; open {root.report(study)} by hand")
 
 
 @app.command(no_args_is_help=True)
@@ -449,8 +448,7 @@ def publish(
         for path in written:
             typer.echo(f"{path.name}  {format_size(path.stat().st_size)}")
     elif studies or licence:
-        msg = "--study and --license are of a data set; add --dataset"
-        raise UserError(msg)
+        raise UserError("--study and --license are of a data set; add --dataset")
     else:
         written = publishing.publish(_use_home(home), target, overwrite=overwrite)
     typer.echo(f"{count(len(written), 'file')} in {target}")
@@ -880,16 +878,16 @@ def _parse_positions(given: str | None) -> list[int] | None:
     try:
         return [int(position) for position in given.split(",")]
     except ValueError as error:
-        msg = f"--queries {given} is not a list of positions; separate integers by commas, as in --queries 63,127"
-        raise UserError(msg) from error
+        raise UserError(
+            f"--queries {given} is not a list of positions; separate integers by commas, as in --queries 63,127"
+        ) from error
 
 
 def _parse_file(given: str) -> tuple[str, str]:
     """The name and the path of an option ``--file NAME=FILE``."""
     name, equals, path = given.partition("=")
     if not equals:
-        msg = f"--file {given} names no table; write --file NAME=FILE, as in --file mine=scores.csv"
-        raise UserError(msg)
+        raise UserError(f"--file {given} names no table; write --file NAME=FILE, as in --file mine=scores.csv")
     return name, path
 
 
@@ -904,16 +902,18 @@ def _select_study(home: Home, study: str | None, name: str | None, settings: dic
     from dagster_project.study.studies import record_tentatively
 
     if (study is None) == (name is None):
-        msg = "Name the study to run (attention-geometry run STUDY), or define a new one with --name; see run --help"
-        raise UserError(msg)
+        raise UserError(
+            "Name the study to run (attention-geometry run STUDY), or define a new one with --name; see run --help"
+        )
     if name is not None:
         with record_tentatively(home, name, settings):
             _check_study(home, name)
             yield name
         return
     if settings:
-        msg = f"The settings of study '{study}' are in studies.yaml; to run with others, define a new one with --name"
-        raise UserError(msg)
+        raise UserError(
+            f"The settings of study '{study}' are in studies.yaml; to run with others, define a new one with --name"
+        )
     _check_study(home, str(study))
     yield str(study)
 
@@ -988,8 +988,7 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
     if failed:
         first = next(iter(failed))
         count = f"{len(failed)} of {len(family.members)} studies of '{family.name}'"
-        msg = f"{count} failed; the first, {first}: {failed[first]}"
-        raise UserError(msg)
+        raise UserError(f"{count} failed; the first, {first}: {failed[first]}")
 
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:

@@ -37,11 +37,13 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
     """
     check_format(form, FORMATS)
     if form == "markdown" and (number is not None or only_sql):
-        msg = "--format markdown prints the page of all questions; omit it to answer one, or to print its --sql"
-        raise UserError(msg)
+        raise UserError(
+            "--format markdown prints the page of all questions; omit it to answer one, or to print its --sql"
+        )
     if only_sql and number is None:
-        msg = "--sql prints the statement of one question; give its number, as in: attention-geometry tour 7 --sql"
-        raise UserError(msg)
+        raise UserError(
+            "--sql prints the statement of one question; give its number, as in: attention-geometry tour 7 --sql"
+        )
     if number is None and form == "table":
         questions = [(place, example.meaning) for place, example in enumerate(list_examples(), start=1)]
         _print_rows(("number", "question"), questions)
@@ -86,8 +88,7 @@ def show_schema(name: str | None, *, html: bool) -> None:
         If the relation does not exist, or is named together with the page of all.
     """
     if html and name is not None:
-        msg = f"--html prints the page of all relations; omit it to see '{name}'"
-        raise UserError(msg)
+        raise UserError(f"--html prints the page of all relations; omit it to see '{name}'")
     if html:
         from reports.catalogue import render_catalogue
 
@@ -125,10 +126,9 @@ def _print_rows(names: tuple[str, ...], rows: Sequence[Sequence[object]]) -> Non
 def _find_example(number: int) -> sql.Statement:
     """Find the example with this number."""
     if not 1 <= number <= len(list_examples()):
-        msg = (
+        raise UserError(
             f"The tour has no question {number}; choose from 1 to {len(list_examples())}, see: attention-geometry tour"
         )
-        raise UserError(msg)
     return list_examples()[number - 1]
 
 
@@ -136,13 +136,11 @@ def _select_landed_study(connection: duckdb.DuckDBPyConnection, study: str | Non
     """The requested study, else the default one, else the first by name."""
     landed = [name for (name,) in connection.execute("SELECT study FROM studies ORDER BY study").fetchall()]
     if not landed:
-        msg = f"No study has landed yet; run one: attention-geometry run {study or FIRST_CHOICE}"
-        raise UserError(msg)
+        raise UserError(f"No study has landed yet; run one: attention-geometry run {study or FIRST_CHOICE}")
     if study is None:
         return FIRST_CHOICE if FIRST_CHOICE in landed else landed[0]
     if study not in landed:
-        msg = f"There is no landed study '{study}'; choose from {', '.join(landed)}"
-        raise UserError(msg)
+        raise UserError(f"There is no landed study '{study}'; choose from {', '.join(landed)}")
     return study
 
 
@@ -151,5 +149,4 @@ def _find_relation(name: str) -> Relation:
     for relation in list_relations():
         if relation.name == name:
             return relation
-    msg = f"There is no table, view or macro '{name}'; see: attention-geometry schema"
-    raise UserError(msg)
+    raise UserError(f"There is no table, view or macro '{name}'; see: attention-geometry schema")

@@ -33,17 +33,15 @@ def export_heads(
     named = next((known for known in FORMS if known == form), None)
     rule = next((known for known in GROUPS if known == group), None)
     if named is None:
-        msg = f"There is no format '{form}'; choose from {', '.join(FORMS)}"
-        raise UserError(msg)
+        raise UserError(f"There is no format '{form}'; choose from {', '.join(FORMS)}")
     if rule is None:
-        msg = f"There is no rule '{group}' to combine heads of one KV head; choose from {', '.join(GROUPS)}"
-        raise UserError(msg)
+        raise UserError(f"There is no rule '{group}' to combine heads of one KV head; choose from {', '.join(GROUPS)}")
     if min(sink_size, recent_size) < 1:
-        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
-        raise UserError(msg)
+        raise UserError(
+            f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
+        )
     if named == "headvis" and measure is not None:
-        msg = f"The format 'headvis' holds its own metrics, not '{measure}' alone; leave out --by"
-        raise UserError(msg)
+        raise UserError(f"The format 'headvis' holds its own metrics, not '{measure}' alone; leave out --by")
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
         if named == "headvis":

@@ -70,24 +70,26 @@ def read_settings(study: str, provenance: Mapping[str, Any]) -> ExtractionSettin
     try:
         settings = ExtractionSettings.model_validate(provenance["settings"])
     except ValidationError as error:
-        msg = f"The study '{study}' was landed by another version; run it again: attention-geometry run {study}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The study '{study}' was landed by another version; run it again: attention-geometry run {study}"
+        ) from error
     if settings.model.id == SYNTHETIC:
-        msg = f"The study '{study}' is synthetic: there is no model whose rows could be shown; choose another"
-        raise UserError(msg)
+        raise UserError(
+            f"The study '{study}' is synthetic: there is no model whose rows could be shown; choose another"
+        )
     return settings
 
 
 def _refuse_other_files(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder with files that are not of an earlier export, or any unless they may be overwritten."""
     if folder.exists() and not folder.is_dir():
-        msg = f"{folder} is a file; name a folder"
-        raise UserError(msg)
+        raise UserError(f"{folder} is a file; name a folder")
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_dir() or headvis.FILES.fullmatch(name)):
-            msg = f"The folder {folder} holds '{name}', which no export for HeadVis writes; name a new folder"
-            raise UserError(msg)
+            raise UserError(
+                f"The folder {folder} holds '{name}', which no export for HeadVis writes; name a new folder"
+            )
         if not path.is_dir():
             refuse_existing([path], overwrite=overwrite)
 

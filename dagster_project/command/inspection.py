@@ -88,22 +88,18 @@ def parse_inspection(
         If one has a value that it may not have.
     """
     if by not in {*RANKS, *LOOKED_AT}:
-        msg = f"Heads cannot be ranked by '{by}'; choose from {', '.join([*RANKS, *LOOKED_AT])}"
-        raise UserError(msg)
+        raise UserError(f"Heads cannot be ranked by '{by}'; choose from {', '.join([*RANKS, *LOOKED_AT])}")
     for name, given in (("top", top), ("n", n), ("query", query)):
         if given is not None and given < 1:
-            msg = f"--{name} is {given}; give a whole number from 1"
-            raise UserError(msg)
+            raise UserError(f"--{name} is {given}; give a whole number from 1")
     place = None
     if head is not None:
         layer, _, number = head.partition(".")
         if not (layer.isdecimal() and number.isdecimal()):
-            msg = f"--head {head} does not name a head; write layer and head, as in --head 3.1"
-            raise UserError(msg)
+            raise UserError(f"--head {head} does not name a head; write layer and head, as in --head 3.1")
         place = int(layer), int(number)
     if every and place is None:
-        msg = "--every shows what one head selects at every token; name it, as in --head 3.1"
-        raise UserError(msg)
+        raise UserError("--every shows what one head selects at every token; name it, as in --head 3.1")
     return Inspection(by, place, top, n, query, every, as_json)
 
 
@@ -126,8 +122,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     """
     known = parse_study("text", {**settings, "corpus": EMBEDDED, "context_length": 2}, COMMAND_LINE)
     if known.model.id == SYNTHETIC:
-        msg = "The model 'synthetic' reads no text; choose another --model"
-        raise UserError(msg)
+        raise UserError("The model 'synthetic' reads no text; choose another --model")
     check_inputs(known)
     check_device(known.device)
     check_hub(known)
@@ -165,8 +160,7 @@ def read_lines() -> Iterator[str]:
         _announce("reading texts, one per line; Ctrl-D ends")
     for number, line in enumerate(iter(partial(sys.stdin.readline, TEXT_BYTES + 1), ""), start=1):
         if len(line) > TEXT_BYTES:
-            msg = f"Line {number} of standard input has more than {TEXT_BYTES:,} bytes; give shorter texts"
-            raise UserError(msg)
+            raise UserError(f"Line {number} of standard input has more than {TEXT_BYTES:,} bytes; give shorter texts")
         if line.strip():
             yield line.removeprefix("\ufeff").rstrip("\r\n")
 
@@ -197,8 +191,7 @@ def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:
     keys = [row for row in analysis.top_keys.to_pylist() if (row.pop("layer"), row.pop("head")) == inspection.head]
     if not keys:
         layer, head = inspection.head
-        msg = f"{analysis.model} has no head {layer}.{head}; choose one of {_describe_heads(analysis)}"
-        raise UserError(msg)
+        raise UserError(f"{analysis.model} has no head {layer}.{head}; choose one of {_describe_heads(analysis)}")
     shown = {"top_keys": keys[: inspection.top]}
     if analysis.queries is not None:
         queries = analysis.queries.to_pylist()

@@ -77,11 +77,11 @@ def check_format(form: str, known: Sequence[str] = FORMATS) -> None:
         In either case.
     """
     if form not in known:
-        msg = f"--format {form} is unknown; choose from {', '.join(known)}"
-        raise UserError(msg)
+        raise UserError(f"--format {form} is unknown; choose from {', '.join(known)}")
     if form == "parquet" and sys.stdout.isatty():
-        msg = 'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
-        raise UserError(msg)
+        raise UserError(
+            'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
+        )
 
 
 def check_text(statement: str) -> None:
@@ -95,8 +95,7 @@ def check_text(statement: str) -> None:
     try:
         statement.encode()
     except UnicodeEncodeError as error:
-        msg = f"The statement is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
-        raise UserError(msg) from error
+        raise UserError(f"The statement is not UTF-8 at character {error.start + 1}; encode it as UTF-8") from error
 
 
 def list_rows(table: "Table") -> list[dict[str, str]]:
@@ -132,8 +131,9 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
     try:
         WRITERS[form](reader)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or use --format json"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or use --format json"
+        ) from error
 
 
 def make_console(width: int = WIDE) -> "Console":
@@ -385,8 +385,7 @@ def _guard_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
 
 def _write_json(reader: "pa.RecordBatchReader") -> None:
     if doubles := sorted({name for name in reader.schema.names if reader.schema.names.count(name) > 1}):
-        msg = f"Several columns are named '{doubles[0]}'; JSON needs distinct names: SELECT … AS …"
-        raise UserError(msg)
+        raise UserError(f"Several columns are named '{doubles[0]}'; JSON needs distinct names: SELECT … AS …")
     rows = (
         json.dumps(_replace_non_finite(row), default=_convert_to_json, ensure_ascii=False)
         for batch in reader

@@ -55,8 +55,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     study = find_study(home, name)
     known = [asset.name for asset in select_assets(study)]
     if force is not None and force not in known:
-        msg = f"Study '{name}' asks for no asset '{force}'; its assets are {', '.join(known)}"
-        raise UserError(msg)
+        raise UserError(f"Study '{name}' asks for no asset '{force}'; its assets are {', '.join(known)}")
     check_twin(home, name, study)
     if not home.tensors(name).exists() and (controls := describe_controls(name, study)):
         logger.info("%s: %s", name, controls)
@@ -237,7 +236,6 @@ def _execute(
             )
     except DagsterAssetCheckFailedError as error:
         message = " ".join(str(error).split())
-        msg = f"Study '{name}' failed a check: {message}; see the run in `attention-geometry ui`"
-        raise UserError(msg) from error
+        raise UserError(f"Study '{name}' failed a check: {message}; see the run in `attention-geometry ui`") from error
     except DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

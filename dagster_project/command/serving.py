@@ -28,15 +28,15 @@ def check_address(port: int, origins: Sequence[str]) -> None:
     for origin in origins:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}":
-            msg = f"--origin {origin} is not the address of a host as browsers show it, such as https://host.example"
-            raise UserError(msg)
+            raise UserError(
+                f"--origin {origin} is not the address of a host as browsers show it, such as https://host.example"
+            )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            msg = f"Port {port} cannot be used ({error.strerror}); choose another with --port"
-            raise UserError(msg) from error
+            raise UserError(f"Port {port} cannot be used ({error.strerror}); choose another with --port") from error
 
 
 def serve(command: Sequence[str]) -> int:

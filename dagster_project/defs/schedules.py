@@ -66,8 +66,9 @@ def build_schedule(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.Sche
             description=_request_runs.__doc__,
         )
     except dg.DagsterInvalidDefinitionError as error:
-        msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is not a cron expression; set it to one, such as '{DAILY}'"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{SCHEDULE_VARIABLE} is '{cron}', which is not a cron expression; set it to one, such as '{DAILY}'"
+        ) from error
 
 
 def build_studies_sensor(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:

@@ -134,11 +134,11 @@ def rebuild_records(home: Home) -> None:
         If the records are not stored in the data root, or a process has a run in progress.
     """
     if not is_own(home):
-        msg = f"Dagster's records are in {os.environ['DAGSTER_HOME']}, set by DAGSTER_HOME; rebuild them there"
-        raise UserError(msg)
+        raise UserError(
+            f"Dagster's records are in {os.environ['DAGSTER_HOME']}, set by DAGSTER_HOME; rebuild them there"
+        )
     if any(is_held(lock) for lock in (home.root / "locks" / "runs").glob("*.lock")):
-        msg = f"A run with records in {home.dagster} is in progress; wait until it has ended, then run again"
-        raise UserError(msg)
+        raise UserError(f"A run with records in {home.dagster} is in progress; wait until it has ended, then run again")
     home.prepare()
     old = set_aside(home.dagster) if home.dagster.exists() else None
     with use_instance(home, in_process=True) as instance:

@@ -99,8 +99,9 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         try:
             return _open_with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
         except dg.DagsterInvariantViolationError as error:
-            msg = f"{error} Unset DAGSTER_HOME to store Dagster's records in the data root, or create the folder"
-            raise UserError(msg) from error
+            raise UserError(
+                f"{error} Unset DAGSTER_HOME to store Dagster's records in the data root, or create the folder"
+            ) from error
     with _lock_records(home.dagster):
         for name, text in SETTINGS.items():
             _write_settings(home.dagster / name, text)
@@ -112,11 +113,10 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
 def _check_path(folder: Path) -> None:
     """Refuse a folder that Dagster would read as another: it makes the path of a database the end of a URL."""
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
-        msg = (
+        raise UserError(
             f"Dagster cannot keep its records in {folder}: its path has a question mark, or a code such as %20; "
             "name another data root with --home, or set DAGSTER_HOME to another folder"
         )
-        raise UserError(msg)
 
 
 def _open_with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:

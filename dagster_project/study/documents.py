@@ -65,8 +65,7 @@ def parse_yaml(text: str) -> Any:
 @lru_cache(maxsize=8)
 def _load_document(text: str) -> Any:
     if len(text) > LARGEST:
-        msg = f"it has {len(text)} characters; the limit is {LARGEST}"
-        raise yaml.YAMLError(msg)
+        raise yaml.YAMLError(f"it has {len(text)} characters; the limit is {LARGEST}")
     with suppress(yaml.MarkedYAMLError):  # told by the loader
         _refuse_large(text)
     return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader)
@@ -85,5 +84,4 @@ def _refuse_large(text: str) -> None:
         )
         for count, most, what in counts:
             if count > most:
-                msg = f"it has more than {most} {what}; simplify it\n{event.start_mark}"
-                raise yaml.YAMLError(msg)
+                raise yaml.YAMLError(f"it has more than {most} {what}; simplify it\n{event.start_mark}")

@@ -292,8 +292,7 @@ def prepare_scratch() -> Path:
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
     if not is_own_folder(folder):
-        msg = f"{folder} is not a folder of this user, and is not used; set TMPDIR to another folder"
-        raise UserError(msg)
+        raise UserError(f"{folder} is not a folder of this user, and is not used; set TMPDIR to another folder")
     folder.chmod(0o700)
     return folder
 
@@ -304,8 +303,9 @@ def _translate_write_error(root: Path, setting: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"The data root {root} cannot be written ({error.strerror}); choose another with {setting}"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The data root {root} cannot be written ({error.strerror}); choose another with {setting}"
+        ) from error
 
 
 def is_held(lock: Path) -> bool:

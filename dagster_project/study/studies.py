@@ -68,16 +68,18 @@ def find_family(home: Home, name: str) -> Family:
     """The family called ``name``; ``UserError`` if there is none."""
     known = list_families(home)
     if name not in known:
-        msg = f"There is no family '{name}'; {'there are ' + ', '.join(known) if known else 'no family is defined'}"
-        raise UserError(msg)
+        raise UserError(
+            f"There is no family '{name}'; {'there are ' + ', '.join(known) if known else 'no family is defined'}"
+        )
     return known[name]
 
 
 def check_partition(home: Home, name: str) -> None:
     """Refuse (``UserError``) a partition that is no study or family: a run in the web UI may be given any text."""
     if not is_valid_name(name):
-        msg = f"The partition '{name}' cannot be the name of a study or a family; choose one that is registered"
-        raise UserError(msg)
+        raise UserError(
+            f"The partition '{name}' cannot be the name of a study or a family; choose one that is registered"
+        )
     if name not in list_families(home):
         find_study(home, name)
 
@@ -120,21 +122,20 @@ def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserE
 def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Study:
     """One study of the two files, or the generated twin of one."""
     if name in own.studies and name in set(shipped.list_names()):
-        msg = f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
-        raise UserError(msg)
+        raise UserError(
+            f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
+        )
     if owner := find_owner(name, {**own.studies, **shipped.studies}):
         if name in shipped.studies or name in own.studies:
-            msg = (
+            raise UserError(
                 f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
                 f"another name, or set twin: {name} in '{owner}'"
             )
-            raise UserError(msg)
         if not is_valid_name(name):
-            msg = (
+            raise UserError(
                 f"The name of the study '{owner}' leaves no room for that of its twin, '{name}'; use up to "
                 f"{len(owner) - len(name) + 64} characters, or leave out the twin"
             )
-            raise UserError(msg)
         return make_random_twin(_resolve_study(home, owner, shipped, own))
     path, of_file = (locate_shipped_file(), shipped) if name in shipped.studies else (home.studies_file, own)
     return parse_study(name, _anchor_paths(of_file.studies[name], path.parent), path)
@@ -153,13 +154,13 @@ def find_study(home: Home, name: str) -> Study:
         return _resolve_study(home, name, shipped, own)
     families = list_families(home)
     if name in families:
-        msg = f"'{name}' is a family of studies; name one of them, such as {next(iter(families[name].members))}"
-        raise UserError(msg)
+        raise UserError(
+            f"'{name}' is a family of studies; name one of them, such as {next(iter(families[name].members))}"
+        )
     known = _list_shown(list_studies(home), families)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(known)};"
-    msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
-    raise UserError(msg)
+    raise UserError(f"There is no study '{name}'; {hint} `attention-geometry studies` lists them")
 
 
 def _list_shown(studies: Iterable[str], families: Mapping[str, Family]) -> list[str]:
@@ -175,18 +176,16 @@ def check_twin(home: Home, name: str, study: Study) -> None:
         return
     study_of_twin = find_study(home, twin)
     if study_of_twin.model.weights != RANDOM:
-        msg = (
+        raise UserError(
             f"The study '{twin}' cannot be the twin of '{name}', because its weights are trained; set twin: {RANDOM}, "
             f"or give '{twin}' random weights"
         )
-        raise UserError(msg)
     if (study_of_twin.model.name, study_of_twin.model.revision) != (study.model.name, study.model.revision):
-        msg = (
+        raise UserError(
             f"The study '{twin}' cannot be the twin of '{name}': its model is {study_of_twin.model.name}, not "
             f"{study.model.name}; "
             f"set twin: {RANDOM}"
         )
-        raise UserError(msg)
 
 
 def read_studies(path: Path) -> dict[str, Study]:
@@ -212,14 +211,15 @@ def _read_entries(path: Path) -> Entries:
     try:
         content = parse_yaml(read_regular_file(path, LARGEST).decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        msg = f"{path} is not valid YAML: {error}"
-        raise QuotingError(msg) from error
+        raise QuotingError(f"{path} is not valid YAML: {error}") from error
     except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
+        ) from error
     if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
-        msg = f"{path} must contain one mapping 'studies' from names to settings; see the shipped studies.yaml"
-        raise UserError(msg)
+        raise UserError(
+            f"{path} must contain one mapping 'studies' from names to settings; see the shipped studies.yaml"
+        )
     return expand_families(content["studies"])
 
 
@@ -246,14 +246,12 @@ def parse_study(name: object, settings: object, source: object) -> Study:
         If the name is not a safe file name, or a field is unknown, missing or malformed.
     """
     if not isinstance(name, str) or not is_valid_name(name):
-        msg = (
+        raise UserError(
             f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
             "'-', beginning and ending with a letter or digit"
         )
-        raise UserError(msg)
     if isinstance(settings, Fault):
-        msg = f"{source}: {settings.reason}"
-        raise UserError(msg)
+        raise UserError(f"{source}: {settings.reason}")
     try:
         return Study.model_validate(settings)
     except ValidationError as error:
@@ -262,11 +260,11 @@ def parse_study(name: object, settings: object, source: object) -> Study:
         if len(missing) == len(problems) > 1:
             options = [f"--{field.removesuffix('.id').replace('_', '-')}" for field in missing]
             what = options if source == COMMAND_LINE else missing
-            msg = f"{source}: study '{name}' lacks {', '.join(what[:-1])} and {what[-1]}; add them"
-            raise UserError(msg) from error
+            raise UserError(
+                f"{source}: study '{name}' lacks {', '.join(what[:-1])} and {what[-1]}; add them"
+            ) from error
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        msg = f"{source}: study '{name}', {_explain_problem(problems[0])}{more}"
-        raise UserError(msg) from error
+        raise UserError(f"{source}: study '{name}', {_explain_problem(problems[0])}{more}") from error
 
 
 def _explain_problem(problem: ErrorDetails) -> str:
@@ -325,16 +323,14 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
         existing = list_studies(home).get(name)
         if name in list_families(home):
-            msg = f"'{name}' is the name of a family of studies; choose another --name"
-            raise UserError(msg)
+            raise UserError(f"'{name}' is the name of a family of studies; choose another --name")
         if existing is None:
             _append(home.studies_file, name, settings)
         elif existing != study:
-            msg = (
+            raise UserError(
                 f"There is already a study '{name}' with other settings; choose another --name, "
                 f"or run that one: attention-geometry run {name}"
             )
-            raise UserError(msg)
     return existing is None
 
 
@@ -354,8 +350,7 @@ def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
     try:
         _replace(path, f"{before}\n{_format_block(name, settings)}")
     except UserError as error:
-        msg = f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'"
-        raise UserError(msg) from error
+        raise UserError(f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'") from error
 
 
 def _format_block(name: str, settings: Mapping[str, Any]) -> str:

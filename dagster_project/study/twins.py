@@ -72,8 +72,7 @@ def choose_controls(
         If a twin is named and left out.
     """
     if twin is not None and no_twin:
-        msg = f"--twin {twin} and --no-twin exclude each other; leave one of them out"
-        raise UserError(msg)
+        raise UserError(f"--twin {twin} and --no-twin exclude each other; leave one of them out")
     affordable = keys is not None and keys <= EVERY_QUERY_KEYS
     chosen: dict[str, str | bool | None] = (
         {"twin": RANDOM, "probe": REPEATED, "every_query": affordable} if default else {}

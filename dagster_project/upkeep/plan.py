@@ -212,8 +212,7 @@ def read_latest(home: Home) -> Report:
 
     written = _list_reports(home)
     if not written:
-        msg = f"There is no report in {_locate_reports(home)} yet; write one: attention-geometry refresh"
-        raise UserError(msg)
+        raise UserError(f"There is no report in {_locate_reports(home)} yet; write one: attention-geometry refresh")
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
@@ -249,8 +248,7 @@ def _read(path: Path) -> Report:
         document = json.loads(path.read_text(encoding="utf-8"))
         return Report(document["name"], document["by"], tuple(Entry(**entry) for entry in document["entries"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        msg = f"The report {path} cannot be read ({' '.join(str(error).split())}); delete it"
-        raise UserError(msg) from error
+        raise UserError(f"The report {path} cannot be read ({' '.join(str(error).split())}); delete it") from error
 
 
 def _list_reports(home: Home) -> list[Path]:

@@ -61,8 +61,7 @@ class AssumedHead:
         }
         for name, held in domains.items():
             if not held:
-                msg = f"{name} = {getattr(self, name)} is outside its domain"
-                raise ValueError(msg)
+                raise ValueError(f"{name} = {getattr(self, name)} is outside its domain")
 
     def p_base(self, n: int) -> float:
         """Weight of a key on the plateau of a context of n keys, such that all weights sum to 1."""
@@ -78,8 +77,7 @@ def weight_profile(assumed: AssumedHead, n: int) -> F64:
         If n < 2.
     """
     if n < 2:
-        msg = f"n must be at least 2, got {n}"
-        raise ValueError(msg)
+        raise ValueError(f"n must be at least 2, got {n}")
     shape = _compute_log_shape(assumed, n)
     others = np.exp(shape - shape.max())  # the growth of long contexts overflows float64
     return np.concatenate([[assumed.p_sink], (1 - assumed.p_sink) / others.sum() * others])
@@ -129,8 +127,7 @@ def draw_values(assumed: AssumedHead, n: int, head_dim: int, rng: np.random.Gene
     every ρ_0, and the mean cosine of two other tokens is ρ_0² + (1 − ρ_0²) e^{−β|i−j|}, which has a floor of ρ_0².
     """
     if min(n, head_dim) < 2:
-        msg = f"n and head_dim must be at least 2, got {n} and {head_dim}"
-        raise ValueError(msg)
+        raise ValueError(f"n and head_dim must be at least 2, got {n} and {head_dim}")
     sink = _draw_directions(1, head_dim, rng)
     others = _draw_directions(n - 1, head_dim - (assumed.rho_0 != 0), rng)
     walk(others, math.exp(-assumed.beta))

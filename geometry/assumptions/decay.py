@@ -169,8 +169,7 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     """
     given = np.asarray(cosine, np.float64)
     if given.ndim != 1 or (np.abs(given) > 1 + SLACK).any():
-        msg = f"cosine must be cosines by distance, (n,) within [−1, 1], got the shape {given.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"cosine must be cosines by distance, (n,) within [−1, 1], got the shape {given.shape}")
     fitted = np.isfinite(given)
     fitted[:1] = False
     distances = int(fitted.sum())

@@ -81,8 +81,7 @@ class DirectionMoments:
             If their length is not d, or they are not finite.
         """
         if values.shape[1:] != self._sum.shape or not np.isfinite(values).all():
-            msg = f"values must be finite numbers (n, {self._sum.size}), got {values.dtype} {values.shape}"
-            raise ValueError(msg)
+            raise ValueError(f"values must be finite numbers (n, {self._sum.size}), got {values.dtype} {values.shape}")
         unit, _ = unit_vectors(values)
         self._sum += unit.sum(axis=0)
         self._squares += unit.T @ unit

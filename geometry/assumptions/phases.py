@@ -231,8 +231,9 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     """
     given = np.asarray(weight, np.float64)
     if given.ndim != 1 or (given < 0).any() or first < 0:
-        msg = f"weight must be non-negative weights (n,) and first ≥ 0, got shape {given.shape} and first = {first}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"weight must be non-negative weights (n,) and first ≥ 0, got shape {given.shape} and first = {first}"
+        )
     sinks = 1 if first == 0 else 0
     content = given[sinks:]
     known = content > 0

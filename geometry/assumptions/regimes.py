@@ -74,8 +74,7 @@ def find_regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
     """
     alpha, kinds = np.asarray(weights), np.asarray(classes)
     if alpha.ndim != 2 or alpha.shape != kinds.shape:
-        msg = f"weights and classes must have the same shape (H, n), got {alpha.shape} and {kinds.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"weights and classes must have the same shape (H, n), got {alpha.shape} and {kinds.shape}")
     n = alpha.shape[1]
     ordered = np.take_along_axis(kinds, np.argsort(-alpha, axis=1, kind="stable"), axis=1)
     peaks, lows, high = ordered == PEAK, (ordered == VALLEY) | (ordered == PLATEAU), ordered != PLATEAU
@@ -105,8 +104,7 @@ def find_regimes(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regime
     starts = find_regime_starts(weights, classes)
     heads, n = np.shape(weights)
     if margins.shape != (heads, n - 1):
-        msg = f"margins must have the shape {(heads, n - 1)}, got {margins.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"margins must have the shape {(heads, n - 1)}, got {margins.shape}")
     edges = np.column_stack([np.ones(heads, np.int64), np.full(heads, 2), np.minimum(starts, n), np.full(heads, n)])
     first, last = edges[:, :-1], edges[:, 1:] - 1
     there = first <= last

@@ -643,11 +643,9 @@ def _select_sizes(
 def _check(draws: int, sizes: Sequence[int], n: int) -> None:
     """Raise a ValueError if the number of draws or the requested N are invalid."""
     if draws < 2:
-        msg = f"draws must be at least 2 for a standard error, got {draws}"
-        raise ValueError(msg)
+        raise ValueError(f"draws must be at least 2 for a standard error, got {draws}")
     if not len(sizes) or not all(1 <= size < n for size in sizes):
-        msg = f"sizes must be one or more numbers from 1 to {n - 1}, got {list(sizes)}"
-        raise ValueError(msg)
+        raise ValueError(f"sizes must be one or more numbers from 1 to {n - 1}, got {list(sizes)}")
 
 
 def _make_seed(assumed: AssumedHead, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:

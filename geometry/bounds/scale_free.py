@@ -109,14 +109,13 @@ def _check_input(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F
     """Weights and norms as float64 arrays of one shape (…, n), or a ValueError if they are invalid."""
     alpha, lengths = np.asarray(weights, np.float64), np.asarray(norms, np.float64)
     if head_dim < 1:
-        msg = f"head_dim must be at least 1, got {head_dim}"
-        raise ValueError(msg)
+        raise ValueError(f"head_dim must be at least 1, got {head_dim}")
     if min(alpha.ndim, lengths.ndim) < 1 or alpha.shape[-1] != lengths.shape[-1] or alpha.shape[-1] < 2:
-        msg = f"weights and norms must have the shape (…, n) with the same n ≥ 2, got {alpha.shape}, {lengths.shape}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"weights and norms must have the shape (…, n) with the same n ≥ 2, got {alpha.shape}, {lengths.shape}"
+        )
     if (alpha < 0).any() or (lengths < 0).any():
-        msg = "weights and norms must not be negative"
-        raise ValueError(msg)
+        raise ValueError("weights and norms must not be negative")
     alpha, lengths = np.broadcast_arrays(alpha, lengths)
     return alpha, lengths
 

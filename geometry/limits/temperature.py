@@ -73,8 +73,7 @@ def divide_by_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, 
 def check_temperature(temperature: float) -> None:
     """Raise a ValueError if the temperature is not a positive number."""
     if not 0 < temperature < math.inf:
-        msg = f"temperature must be a positive number, got {temperature!r}"
-        raise ValueError(msg)
+        raise ValueError(f"temperature must be a positive number, got {temperature!r}")
 
 
 def check_rows(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
@@ -82,13 +81,10 @@ def check_rows(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64,
     alpha = np.asarray(convert_array(weights), np.float64)
     share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(convert_array(learned_sink), np.float64)
     if alpha.ndim < 1 or share.shape != alpha.shape[:-1]:
-        msg = f"weights (…, n) and learned_sink (…) must match, got {alpha.shape} and {share.shape}"
-        raise ValueError(msg)
+        raise ValueError(f"weights (…, n) and learned_sink (…) must match, got {alpha.shape} and {share.shape}")
     for name, array in (("weights", alpha), ("learned_sink", share)):
         if not ((array >= 0) & (array < math.inf)).all():
-            msg = f"{name} must be finite and not negative"
-            raise ValueError(msg)
+            raise ValueError(f"{name} must be finite and not negative")
     if not (alpha.max(axis=-1, initial=0.0) > 0).all():
-        msg = "weights must be rows of a softmax, but all weights of a row are 0"
-        raise ValueError(msg)
+        raise ValueError("weights must be rows of a softmax, but all weights of a row are 0")
     return alpha, share

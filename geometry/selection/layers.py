@@ -98,18 +98,15 @@ def measure_layer(
 def _check_queries(first_keys: Sequence[int], queries: Sequence[int], keys: int) -> None:
     """Raise a ValueError if there are not as many first keys as queries, or a query is not a valid position."""
     if len(first_keys) != len(queries):
-        msg = f"the {len(first_keys)} first keys do not match the {len(queries)} queries"
-        raise ValueError(msg)
+        raise ValueError(f"the {len(first_keys)} first keys do not match the {len(queries)} queries")
     if not all(0 < query < keys for query in queries):
-        msg = f"queries must be positions from 1 to {keys - 1}, got {list(queries)}"
-        raise ValueError(msg)
+        raise ValueError(f"queries must be positions from 1 to {keys - 1}, got {list(queries)}")
 
 
 def _check_heads(weights: F32, values: F32) -> None:
     """Raise a ValueError if the heads or the keys of one query do not match those of the value states."""
     if weights.shape[1] != values.shape[1] or weights.shape[0] % values.shape[0]:
-        msg = f"values {values.shape} do not match weights {weights.shape} along head or key"
-        raise ValueError(msg)
+        raise ValueError(f"values {values.shape} do not match weights {weights.shape} along head or key")
 
 
 def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:

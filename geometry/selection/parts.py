@@ -44,8 +44,9 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     """
     weights, values = reject_masked("weights", weights), reject_masked("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
-        msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
+        )
     parts = np.empty((*broadcast_lead(weights, values), len(NAMES)))
     for head, of_head, states in iterate_heads(weights, values):
         measure_parts(of_head, states, sink, parts[head])

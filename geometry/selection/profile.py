@@ -103,11 +103,9 @@ def selection_profile(
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-20.
     """
     if not _is_positive_sequence(kappas):
-        msg = f"kappas must be a sequence of positive numbers, got {kappas!r}"
-        raise ValueError(msg)
+        raise ValueError(f"kappas must be a sequence of positive numbers, got {kappas!r}")
     if scale not in SCALES:
-        msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
-        raise ValueError(msg)
+        raise ValueError(f"scale must be one of {', '.join(SCALES)}, got '{scale}'")
     weights, values = reject_masked("weights", weights), reject_masked("values", values)
     place = choose_device(weights, values, device)
     alpha, states = convert_array(weights), convert_array(values)

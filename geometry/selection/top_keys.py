@@ -70,8 +70,7 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
     alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
     check_heads(alpha, states, least_keys=1)
     if not 1 <= n <= alpha.shape[-1] or count < 1:
-        msg = f"n must be from 1 to {alpha.shape[-1]} and count at least 1, got n = {n} and count = {count}"
-        raise ValueError(msg)
+        raise ValueError(f"n must be from 1 to {alpha.shape[-1]} and count at least 1, got n = {n} and count = {count}")
     shape = (*broadcast_lead(alpha, states), min(count, alpha.shape[-1]))
     lengths = {name: np.empty(shape) for name in ("weight", "contribution", "relative_distance")}
     within, at = np.empty(shape, np.bool_), np.empty((*shape, shape[-1]), np.bool_)

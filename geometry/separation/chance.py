@@ -151,8 +151,7 @@ def separability(
     ``separation``.
     """
     if draws < 0:
-        msg = f"draws must be at least 0, got {draws}"
-        raise ValueError(msg)
+        raise ValueError(f"draws must be at least 0, got {draws}")
     alpha, states, place = _check_input(weights, values, device)
     sizes, lead = choose_grid(n, alpha.shape[-1]), broadcast_lead(alpha, states)
     words = _build_words(seed, lead)
@@ -191,13 +190,13 @@ def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:
     """The words that identify each head, (*lead, words); a ValueError if the seed is not valid."""
     words = np.asarray(seed)
     if not np.issubdtype(words.dtype, np.integer) or (words < 0).any() or words.shape[-1:] == (0,):
-        msg = f"seed must be whole numbers ≥ 0, got {seed!r}"
-        raise ValueError(msg)
+        raise ValueError(f"seed must be whole numbers ≥ 0, got {seed!r}")
     if words.ndim == 0:
         index = np.indices(lead).reshape(len(lead), *lead)
         return np.stack([np.broadcast_to(words, lead), *index], axis=-1).astype(np.int64)
     try:
         return np.broadcast_to(words, (*lead, words.shape[-1])).astype(np.int64)
     except ValueError:
-        msg = f"seed must have the shape (…, words) with leading axes that broadcast to {lead}, got {words.shape}"
-        raise ValueError(msg) from None
+        raise ValueError(
+            f"seed must have the shape (…, words) with leading axes that broadcast to {lead}, got {words.shape}"
+        ) from None

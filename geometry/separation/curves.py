@@ -73,8 +73,9 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states)
     if alpha.ndim != 1 or states.ndim != 2:
-        msg = f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
-        raise ValueError(msg)
+        raise ValueError(
+            f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
+        )
     auc = separation(alpha, states, [n])
     keys = arrange_keys(convert_dtype(alpha)[None], convert_dtype(states))
     y, s = keys.weigh(0), select(keys, np.array([n])).s[0, 0]

@@ -35,8 +35,9 @@ def write_family(
     source = families.FamilySource(connection, family)
     members = source.ask("family_members").rows()
     if not members:
-        msg = f"The warehouse holds nothing of the family '{family}'; run it first: attention-geometry run {family}"
-        raise UserError(msg)
+        raise UserError(
+            f"The warehouse holds nothing of the family '{family}'; run it first: attention-geometry run {family}"
+        )
     html = render(
         "family.html.j2",
         (*families.build_sections(source, ordered=members[0]["axis"] != "model"), families.build_verdicts(source)),

@@ -85,8 +85,7 @@ def write(
         rows, content = _encode_rows(connection, study, choice)
         files = {path: content}
     elif choice.measure is None:
-        msg = f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys"
-        raise UserError(msg)
+        raise UserError(f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys")
     else:
         rows = _read_measure(connection, study, choice.measure)
         files = _encode_for_tools(connection, study, choice, rows, path)
@@ -101,8 +100,9 @@ def write(
 def refuse_missing(connection: duckdb.DuckDBPyConnection, study: str) -> None:
     """Refuse a study (``UserError``) that has not been landed."""
     if not ask(connection, "heads", study=study).table.num_rows:
-        msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
-        raise UserError(msg)
+        raise UserError(
+            f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
+        )
 
 
 def _encode_for_tools(
@@ -168,11 +168,11 @@ def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: st
     if rows["measure"].null_count == len(rows):
         known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
         hint = " (heads are ablated only if its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
-        msg = f"The study '{study}' has no measure '{measure}'{hint}; it has {', '.join(known)}"
-        raise UserError(msg)
+        raise UserError(f"The study '{study}' has no measure '{measure}'{hint}; it has {', '.join(known)}")
     if lacking:
-        msg = f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"
-        raise UserError(msg)
+        raise UserError(
+            f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"
+        )
     return rows
 
 
@@ -185,11 +185,10 @@ def _check_layers(connection: duckdb.DuckDBPyConnection, study: str, form: str, 
         what = (
             f"{count(heads_of_layer, 'head')}, and others {counts.max()}" if heads_of_layer else "no softmax attention"
         )
-        msg = (
+        raise UserError(
             f"The format '{form}' needs the same number of heads in every layer, but layer {odd[0]} of '{study}' has "
             f"{what}; choose the format csv, parquet or json"
         )
-        raise UserError(msg)
 
 
 def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
@@ -199,14 +198,12 @@ def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice:
     _check_layers(connection, study, choice.form, places)
     shape = (layer.max() + 1, head.max() + 1)
     if choice.form == "duo" and 1 in shape:
-        msg = f"DuoAttention cannot read a pattern with one layer or one KV head per layer, as '{study}' has"
-        raise UserError(msg)
+        raise UserError(f"DuoAttention cannot read a pattern with one layer or one KV head per layer, as '{study}' has")
     if choice.form == "lukv" and value.min() <= 0:
-        msg = (
+        raise UserError(
             f"The measure '{choice.measure}' is {value.min():.4g} for a head, but shares of keys need values above 0; "
             "choose a number of keys, such as effective_keys or elbow"
         )
-        raise UserError(msg)
     if choice.inverted:
         value = 1 / value if choice.form == "lukv" else -value
     groups = pa.table({"layer": layer, "head": head, "value": value}).group_by(["layer", "head"])

@@ -47,8 +47,7 @@ def render_text(
     for row in top_keys.to_pylist():
         keys[row["layer"], row["head"]].append(row)
     if chosen is not None and chosen not in keys:
-        msg = f"there is no head {chosen[1]} in layer {chosen[0]}"
-        raise ValueError(msg)
+        raise ValueError(f"there is no head {chosen[1]} in layer {chosen[0]}")
     at = {} if chosen is None else {row["position"]: row for row in keys[chosen]}
     return TextPage(
         render_fragment(

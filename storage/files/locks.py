@@ -42,8 +42,9 @@ def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
     try:
         lock.acquire(timeout=wait)
     except Timeout as error:
-        msg = f"Another process is working on {what} (lock {path}); wait until it has finished, then run again"
-        raise UserError(msg) from error
+        raise UserError(
+            f"Another process is working on {what} (lock {path}); wait until it has finished, then run again"
+        ) from error
     try:
         yield
     finally:

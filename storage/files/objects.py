@@ -231,8 +231,7 @@ def translate_errors(url: str) -> Iterator[None]:
         if re.search(TOO_SHORT, str(error)):
             short = "an object is shorter than when it was written"
             raise ValueError(short) from None
-        msg = f"The object store at {url} {_describe_failure(str(error))}"
-        raise UserError(msg) from None
+        raise UserError(f"The object store at {url} {_describe_failure(str(error))}") from None
 
 
 _REASONS = (

@@ -179,11 +179,9 @@ def open_part(part: Place, metadata: parquet.FileMetaData | None = None) -> Iter
     with part.parent.open(part.name) as file:
         if metadata is None:
             if (made := read_inputs(part.parent)) is None:
-                msg = f"its {INPUTS} is lost or has changed"
-                raise ValueError(msg)
+                raise ValueError(f"its {INPUTS} is lost or has changed")
             if _hash_end(file) != made["ends"].get(part.name.removesuffix(".parquet")):
-                msg = "it is not the file that was written here"
-                raise ValueError(msg)
+                raise ValueError("it is not the file that was written here")
         yield parquet.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
 
 
@@ -228,8 +226,7 @@ def read_part(part: Place, damaged: type[UserError] = UserError) -> Iterator[pa.
                 left -= len(batch)
                 yield batch.replace_schema_metadata()
             if left:  # of a damaged header of a page, which has no checksum
-                msg = f"{left} of its rows are lost"
-                raise ValueError(msg)  # noqa: TRY301 (one way out)
+                raise ValueError(f"{left} of its rows are lost")  # noqa: TRY301 (one way out)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise explain_damage(part, error, damaged) from error
 

@@ -55,8 +55,7 @@ class Pieces:
         try:
             return _read_piece(path)
         except ValueError as error:
-            msg = f"{path} {error}; run again, which computes it again"
-            raise UserError(msg) from error
+            raise UserError(f"{path} {error}; run again, which computes it again") from error
 
     def write(self, name: str, content: Any) -> None:
         """Write a piece atomically."""
@@ -89,8 +88,7 @@ def _read_piece(path: Path) -> Any:
     """The content of a piece; ``ValueError`` if it has changed since it was written."""
     digest, _, text = path.read_bytes().decode(errors="replace").partition("\n")
     if digest != _digest(path, text):
-        msg = "has changed since it was written"
-        raise ValueError(msg)
+        raise ValueError("has changed since it was written")
     return json.loads(text)
 
 

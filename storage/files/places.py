@@ -173,12 +173,11 @@ class LocalPlace:
     def refuse_link(self) -> None:
         """Refuse a folder that is a link; see ``Place.refuse_link``."""
         if self.path.is_symlink() and (self.path.is_dir() or not self.path.exists()):
-            msg = (
+            raise UserError(
                 f"{self.path} is a link to {self.path.readlink()}, whose target is never replaced or deleted; "
                 "remove the link, or put the folder itself in its place (ATTENTION_GEOMETRY_TENSORS and "
                 "ATTENTION_GEOMETRY_METRICS can put the stores of all studies on another disk)"
             )
-            raise UserError(msg)
 
     def create(self, build: Callable[[Path], None]) -> None:
         """Build a group in a temporary folder next to this one and rename it; see ``Place.create``."""
@@ -378,8 +377,9 @@ def parse_place(text: str) -> LocalPlace | RemotePlace:
     scheme, _, rest = text.partition("://")
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        msg = f"The URL begins with '{scheme}://', which is not a supported object store; name a folder, or {known}"
-        raise UserError(msg)
+        raise UserError(
+            f"The URL begins with '{scheme}://', which is not a supported object store; name a folder, or {known}"
+        )
     if "@" in rest or "?" in rest or "#" in rest:
         msg = (
             f"The {scheme}:// URL has more than a bucket and a prefix (one of @ ? #); "
@@ -387,6 +387,5 @@ def parse_place(text: str) -> LocalPlace | RemotePlace:
         )
         raise UserError(msg)
     if not urlsplit(text).netloc:
-        msg = f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX"
-        raise UserError(msg)
+        raise UserError(f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX")
     return RemotePlace(text.rstrip("/"))

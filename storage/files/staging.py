@@ -96,8 +96,7 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"{folder} cannot be written ({error.strerror}); name another folder"
-        raise UserError(msg) from error
+        raise UserError(f"{folder} cannot be written ({error.strerror}); name another folder") from error
 
 
 def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
@@ -125,8 +124,7 @@ def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
         with stage_file(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror or error}; {remedy}"
-        raise UserError(msg) from error
+        raise UserError(f"{path} cannot be written: {error.strerror or error}; {remedy}") from error
     return len(content)
 
 

@@ -95,11 +95,8 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            msg = f"{path} cannot be written ({error.strerror}); name another place"
-            raise UserError(msg) from error
+            raise UserError(f"{path} cannot be written ({error.strerror}); name another place") from error
         if not stat.S_ISREG(mode):
-            msg = f"{path} is not a regular file, and is not replaced; name another place"
-            raise UserError(msg)
+            raise UserError(f"{path} is not a regular file, and is not replaced; name another place")
         if not overwrite:
-            msg = f"{path} exists already; add --overwrite to replace it, or name another place"
-            raise UserError(msg)
+            raise UserError(f"{path} exists already; add --overwrite to replace it, or name another place")

@@ -279,8 +279,9 @@ class Reader:
             newer = connect(self._folder, unlocked=self._unlocked, files=self._files)
         except (OSError, duckdb.Error) as error:
             why = " ".join(str(error).split())
-            msg = f"{self._folder} cannot be reopened ({why}); the version that was opened before is still available"
-            raise UserError(msg) from error
+            raise UserError(
+                f"{self._folder} cannot be reopened ({why}); the version that was opened before is still available"
+            ) from error
         self.close()
         self._seen, self.connection = now, newer
         landed = [study for study, version in now.items() if seen.get(study) != version]
@@ -326,8 +327,7 @@ def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def _refuse_foreign(foreign: str | None) -> None:
     """Raise ``ForeignError`` if there is an object that no version of this program creates."""
     if foreign:
-        msg = f"it contains the {foreign}, which no landing creates"
-        raise ForeignError(msg)
+        raise ForeignError(f"it contains the {foreign}, which no landing creates")
 
 
 @contextmanager
@@ -350,11 +350,9 @@ def _attach_closed(databases: Mapping[str, Path]) -> Iterator[duckdb.DuckDBPyCon
 def _refuse_irregular(path: Path, log: Path) -> None:
     """Raise ``ForeignError`` for what is no regular file, or for a write-ahead log next to it."""
     if path.exists() and not (path.is_file() or path.is_dir()):  # DuckDB would wait for a pipe
-        msg = "it is not a regular file"
-        raise ForeignError(msg)
+        raise ForeignError("it is not a regular file")
     if log.exists():
-        msg = f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates"
-        raise ForeignError(msg)
+        raise ForeignError(f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates")
 
 
 def _find_foreign(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:

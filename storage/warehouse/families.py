@@ -63,7 +63,6 @@ def _build(path: Path, family: str, rows: Iterable[tuple[str, pa.RecordBatch]]) 
             declared = sql.read_statement("families", name)
             for condition, statement in list_conditions(declared):
                 if broken := cursor.execute(statement, {"study": family}).fetchone():
-                    msg = f"The tables of the family '{family}' break the check {condition}: {broken}"
-                    raise UserError(msg)
+                    raise UserError(f"The tables of the family '{family}' break the check {condition}: {broken}")
             describe_table(cursor, name, "families")
     return counts

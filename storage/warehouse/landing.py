@@ -176,8 +176,7 @@ def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
     except SPACE_ERRORS as error:
         why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for authors of SQL
         remedy = "free disk space or memory and run again"
-        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); {remedy}"
-        raise UserError(msg) from error
+        raise UserError(f"The tables of study '{study}' could not be written to {folder} ({why}); {remedy}") from error
 
 
 def renew_script(folder: Path) -> None:
@@ -294,8 +293,7 @@ class DraftDatabase:
             self._cursors.add(cursor)
             try:
                 if self._stopped:
-                    msg = "The database is no longer being built"
-                    raise duckdb.InterruptException(msg)
+                    raise duckdb.InterruptException("The database is no longer being built")
                 yield cursor
             finally:
                 self._cursors.discard(cursor)

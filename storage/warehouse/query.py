@@ -80,8 +80,7 @@ def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = 
             _check_statement(statement, unlocked=unlocked)
         reader = _wait(connection, lambda: _run(connection, statements))
         if reader is None:
-            msg = "There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'"
-            raise UserError(msg)
+            raise UserError("There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'")
     return pa.RecordBatchReader.from_batches(reader.schema, _iterate_batches(connection, reader, unlocked=unlocked))
 
 

@@ -49,13 +49,13 @@ def create_user_tables(connection: duckdb.DuckDBPyConnection, files: Mapping[str
     """
     for name, given in files.items():
         if not _NAME.fullmatch(name) or name.lower() in _list_taken():
-            msg = f"A file cannot be named '{name}' in SQL; choose a name of letters and digits that no table has"
-            raise UserError(msg)
+            raise UserError(
+                f"A file cannot be named '{name}' in SQL; choose a name of letters and digits that no table has"
+            )
         path = resolve_path(given)
         kind = next((kind for end, kind in KINDS.items() if path.name.lower().endswith(end)), None)
         if kind is None:
-            msg = f"The file {path} is none that can be a table; name one that ends with {', '.join(KINDS)}"
-            raise UserError(msg)
+            raise UserError(f"The file {path} is none that can be a table; name one that ends with {', '.join(KINDS)}")
         _create_table(connection, name, path, READERS[kind])
 
 
@@ -71,9 +71,9 @@ def _create_table(connection: duckdb.DuckDBPyConnection, name: str, path: Path, 
         with open_regular_file(path):
             connection.execute(f"CREATE TABLE {quote_identifier(name)} AS FROM {source}")
     except OSError as error:
-        msg = f"The file {path} cannot be read ({error.strerror}); name a file of CSV, JSON or Parquet"
-        raise UserError(msg) from error
+        raise UserError(
+            f"The file {path} cannot be read ({error.strerror}); name a file of CSV, JSON or Parquet"
+        ) from error
     except duckdb.Error as error:
         why = str(error).splitlines()[0]
-        msg = f"The file {path} cannot be read as '{name}' ({why}); mend it, or write it again"
-        raise UserError(msg) from error
+        raise UserError(f"The file {path} cannot be read as '{name}' ({why}); mend it, or write it again") from error

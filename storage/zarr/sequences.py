@@ -66,8 +66,7 @@ class SequenceStore:
         import zarr
 
         if not path.exists():
-            msg = f"There is no store at {path}; run the study first"
-            raise UserError(msg)
+            raise UserError(f"There is no store at {path}; run the study first")
         try:
             group = zarr.open_group(path.open_zarr(), mode="r+")
             value = group.attrs.get("format_version")
@@ -78,11 +77,10 @@ class SequenceStore:
         if isinstance(value, int) and value > FORMAT_VERSION:
             refuse_newer(f"The store {path}", value, FORMAT_VERSION, path.name.removesuffix(".zarr"))
         if value != FORMAT_VERSION:
-            msg = (
+            raise UserError(
                 f"The store {path} has format version {value}, this program reads {FORMAT_VERSION}; "
                 "run the study again with --fresh to rebuild it"
             )
-            raise UserError(msg)
         if why := _find_attribute_fault(dict(group.attrs)):
             raise _make_damage_error(path, f"zarr.json: {why}")
         store = cls(path, group, specs)
@@ -137,11 +135,10 @@ class SequenceStore:
             for name, before, after in find_differences(*store._build_comparison(specs, sizes, provenance, layers))
         ]
         if differing:
-            msg = (
+            raise UserError(
                 f"The store {path} was made with other settings: {'; '.join(differing)}. "
                 "Run again with --fresh to replace it, or give the study another name"
             )
-            raise UserError(msg)
         if alone:
             store._delete_chunks(store.dropped)
         return store
@@ -180,8 +177,7 @@ class SequenceStore:
             actual = (array.shape, str(array.dtype), str(fill[0]))
             if actual[::2] != wanted[::2] or actual[1] not in spec.types:
                 which = f"The array '{spec.name}' of {self.path}"
-                msg = f"{which} is {actual}, but {wanted} is declared; run again with --fresh"
-                raise UserError(msg)
+                raise UserError(f"{which} is {actual}, but {wanted} is declared; run again with --fresh")
 
     def _read_documents(self) -> None:
         """Read the documents of all arrays at once; what is wrong with one is said when that array is needed."""
@@ -203,8 +199,7 @@ class SequenceStore:
             parts = (slice(sequence, sequence + 1), slice(0, len(names)))
             checksums = np.zeros(0) if written is None else self._read_part(written, parts)[0]
             if not ledger[sequence] and checksums.any():
-                msg = f"The ledger entry of sequence {sequence} of {self.path} is lost; run the study again"
-                raise UserError(msg)
+                raise UserError(f"The ledger entry of sequence {sequence} of {self.path} is lost; run the study again")
             for name in sorted(self._present.keys() - {LEDGER, *self.dropped}) if ledger[sequence] else ():
                 array = self.array(name)
                 data = self._read_part(array, _split_index(sequence, array.shape)[0])[0]
@@ -218,8 +213,7 @@ class SequenceStore:
         for name, digest in recorded.items():
             if _compute_digest(self._read_document(name)) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
-                msg = f"{which} has changed since it was written; run again with --fresh to extract it again"
-                raise UserError(msg)
+                raise UserError(f"{which} has changed since it was written; run again with --fresh to extract it again")
 
     def _read_document(self, name: str) -> bytes:
         """The bytes of an array's document; empty if it does not exist."""
@@ -274,17 +268,15 @@ class SequenceStore:
             If the store was made without it, its data have been dropped, or its document is lost or damaged.
         """
         if name not in self.absent and self._is_dropped(name):
-            msg = (
+            raise UserError(
                 f"The array '{name}' of {self.path} has been dropped to save space, or is lost; "
                 f"run again with --fresh to extract it again"
             )
-            raise UserError(msg)
         return self._require_array(name)
 
     def _require_array(self, name: str) -> "zarr.Array[Any]":
         if (array := self._find_array(name)) is None:
-            msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
-            raise UserError(msg)
+            raise UserError(f"The store {self.path} has no array '{name}'; run the study again with --fresh")
         return array
 
     def _find_array(self, name: str) -> "zarr.Array[Any] | None":
@@ -299,8 +291,9 @@ class SequenceStore:
             raise
         except Exception as error:  # what a wrong document raises is up to Zarr
             said = " ".join(str(error).split())
-            msg = f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
-            raise UserError(msg) from error
+            raise UserError(
+                f"The array '{name}' of {self.path} is damaged ({said}); run the study again with --fresh"
+            ) from error
         if not isinstance(array, zarr.Array):
             return None
         self._arrays[name] = array
@@ -356,8 +349,9 @@ class SequenceStore:
     def _refuse_damage(self, array: "zarr.Array[Any]", sequence: int, error: Exception | None = None) -> NoReturn:
         """Raise the UserError of a damaged sequence of an array."""
         which = f"The array '{array.basename}' of {self.path}"
-        msg = f"{which} is damaged in sequence {sequence}; run again with --fresh to extract it again"
-        raise UserError(msg) from error
+        raise UserError(
+            f"{which} is damaged in sequence {sequence}; run again with --fresh to extract it again"
+        ) from error
 
     def read_ledger(self) -> NDArray[np.bool_]:
         """Which sequences are completely written: bool (sequence,); ``UserError`` if the ledger is damaged."""
@@ -376,11 +370,10 @@ class SequenceStore:
             If sequences are missing.
         """
         if missing := self.find_missing():
-            msg = (
+            raise UserError(
                 f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
                 "run the study again, it continues after the last one"
             )
-            raise UserError(msg)
         return self
 
     def write(
@@ -417,8 +410,7 @@ class SequenceStore:
         arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
         shapes = {name: array.shape for name, array in arrays.items()}
         if wanted != shapes:
-            msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {shapes}"
-            raise ValueError(msg)
+            raise ValueError(f"one sequence of {self.path.name} needs the shapes {wanted}, got {shapes}")
         for name, array in arrays.items():
             self._write_array(name, sequence, np.asarray(array))
         if (written := self._find_array(CHECKSUMS)) is not None:
@@ -445,14 +437,14 @@ class SequenceStore:
                 index: tuple[int | slice, ...] = (sequence, *block[1:])
                 array[index] = part
         except FloatingPointError as error:
-            msg = (
+            raise UserError(
                 f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
                 f"the type they are stored in; run again with --fresh and {name}: float32"
-            )
-            raise UserError(msg) from error
+            ) from error
         except FileNotFoundError as error:
-            msg = f"Another process has removed files of {self.path} that were being written; end it, and run again"
-            raise UserError(msg) from error
+            raise UserError(
+                f"Another process has removed files of {self.path} that were being written; end it, and run again"
+            ) from error
 
     def drop(self, names: Collection[str]) -> None:
         """Delete the data of these arrays for good; call it while no other process works on the store.
@@ -468,8 +460,7 @@ class SequenceStore:
             If one is not an array of the store, or is its ledger.
         """
         if unknown := set(names) - (self.specs.keys() - {LEDGER}):
-            msg = f"{self.path.name} cannot drop {sorted(unknown)}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.path.name} cannot drop {sorted(unknown)}")
         dropped = sorted({*self.dropped, *names})
         if self.path.is_remote:
             self._record_dropped(dropped)

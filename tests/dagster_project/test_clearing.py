@@ -258,8 +258,7 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
 
 def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(_: RemotePlace) -> bool:
-        msg = "does not answer"
-        raise UserError(msg)
+        raise UserError("does not answer")
 
     monkeypatch.setattr(RemotePlace, "exists", silent)
     with pytest.raises(UserError, match="does not answer"):

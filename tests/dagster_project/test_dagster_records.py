@@ -132,8 +132,7 @@ def test_records_in_use_or_elsewhere_are_not_rebuilt(
 
 def test_records_that_cannot_be_written_are_not_called_damaged(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        msg = "database or disk is full"
-        raise opening.SQLAlchemyError(msg)
+        raise opening.SQLAlchemyError("database or disk is full")
 
     monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", full)
     said = attention_geometry("doctor", "--clean", home=copied).errors

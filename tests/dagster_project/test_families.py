@@ -174,8 +174,7 @@ def test_members_run_in_order_and_one_that_fails_stops_no_other(
     def run(_home: Home, name: str, **_how: object) -> list[str]:
         asked.append(name)
         if name == "sizes-24":
-            msg = "The disk\nis full"
-            raise OSError(msg)
+            raise OSError("The disk\nis full")
         return []
 
     monkeypatch.setattr(runs, "run_study", run)

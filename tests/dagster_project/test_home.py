@@ -53,8 +53,7 @@ def test_stores_set_aside_come_back_if_nothing_new_was_made(home: Home) -> None:
     def failing() -> None:
         with home.set_stores_aside("small"):
             assert not home.tensors("small").exists()
-            msg = "the model is gone"
-            raise UserError(msg)
+            raise UserError("the model is gone")
 
     with pytest.raises(UserError, match="the model is gone"):
         failing()
@@ -129,8 +128,7 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
             return RemotePlace(f"s3://bucket/{study}.parts")
 
     def silent(_: RemotePlace) -> None:
-        msg = "does not answer"
-        raise UserError(msg)
+        raise UserError("does not answer")
 
     monkeypatch.setattr(RemotePlace, "remove", silent)
     with pytest.raises(UserError, match="does not answer"), Silent(home.root).set_stores_aside("small"):

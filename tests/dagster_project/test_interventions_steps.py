@@ -296,8 +296,7 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
     """As of a model read in two passes, which ``tests.extract`` sees refused."""
 
     def refused(*_: object) -> None:
-        msg = "it computes its attention by itself"
-        raise UneditableError(msg)
+        raise UneditableError("it computes its attention by itself")
 
     monkeypatch.setattr("extract.effects.open_study", refused)
     sources = open_sources(home, NAME, study_of(home))

@@ -139,8 +139,7 @@ def killed_in(
         assert process.exitcode == 0, Path(f"{log}.output").read_text()
         again()
         moment /= 2
-    msg = f"no run could be killed in {stage}"
-    raise AssertionError(msg)
+    raise AssertionError(f"no run could be killed in {stage}")
 
 
 def killed_often(

@@ -318,8 +318,7 @@ def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> dict[str, str]:
-        msg = "two\nlines"
-        raise ZeroDivisionError(msg)
+        raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr(planning, "find_stale_assets", broken)
     with own_instance(copied) as instance:

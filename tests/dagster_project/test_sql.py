@@ -252,8 +252,7 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
     root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> None:
-        msg = "too many open files"
-        raise OSError(msg)
+        raise OSError("too many open files")
 
     with closing(Reader(root / "warehouse")) as reader:
         monkeypatch.setattr("storage.warehouse.connection._read_versions", fail)

@@ -101,8 +101,7 @@ def test_a_refused_study_is_taken_back_wherever_it_stands_by_then(tmp_path: Path
     before = home.studies_file.read_text()
     with one_user_error("no model"), record_tentatively(home, "second", DESCRIBED | {"seed": 2}):
         record_study(home, "third", DESCRIBED | {"seed": 3})
-        msg = "no model"
-        raise UserError(msg)
+        raise UserError("no model")
     assert list(read_studies(home.studies_file)) == ["first", "third"]
     assert home.studies_file.read_text().startswith(before)
 

@@ -119,8 +119,7 @@ def _port(process: "subprocess.Popen[str]") -> int:
     for line in process.stdout:
         if found := re.search(r"started successfully on port (\d+)", line):
             return int(found[1])
-    msg = "chromedriver did not start"
-    raise RuntimeError(msg)
+    raise RuntimeError("chromedriver did not start")
 
 
 def _post(url: str, body: dict[str, Any]) -> Any:

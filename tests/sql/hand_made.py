@@ -64,8 +64,7 @@ def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: s
         if wanted != name or kind == "schema":
             return found
         if old not in found.text:  # no AssertionError, which a test may expect of the comparison
-            msg = f"{name} has no {old}"
-            raise LookupError(msg)
+            raise LookupError(f"{name} has no {old}")
         return replace(found, text=found.text.replace(old, new))
 
     monkeypatch.setattr(sql, "read_statement", broken)

@@ -45,8 +45,7 @@ def test_after_a_failed_job_no_other_begins_and_those_that_run_are_stopped() -> 
 
     def fail() -> None:
         assert running.wait(30)
-        msg = "broken"
-        raise RuntimeError(msg)
+        raise RuntimeError("broken")
 
     def run_long() -> None:
         running.set()
@@ -70,8 +69,7 @@ def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> 
     def broken() -> Iterator[pa.RecordBatch]:
         yield tables["upper_bounds"][0]
         assert flowing.wait(60)
-        msg = "the store broke"
-        raise RuntimeError(msg)
+        raise RuntimeError("the store broke")
 
     with pytest.raises(RuntimeError, match=r"^the store broke$"):
         land(tmp_path, "small", tables | {"selection_counts": endless(), "upper_bounds": broken()})

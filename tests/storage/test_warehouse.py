@@ -55,8 +55,7 @@ def test_a_failed_landing_leaves_the_previous_state(folder: Path, tables: Tables
 
     def breaking() -> Iterator[pa.RecordBatch]:
         yield tables["selection_counts"][0]
-        msg = "the store broke"
-        raise RuntimeError(msg)
+        raise RuntimeError("the store broke")
 
     with pytest.raises(RuntimeError, match="the store broke"):
         land(folder, "small", tables | {"selection_counts": breaking()})

@@ -293,8 +293,7 @@ def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
     landed_root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        msg = "Catalog Error:\nwrite-write conflict"
-        raise duckdb.CatalogException(msg)
+        raise duckdb.CatalogException("Catalog Error:\nwrite-write conflict")
 
     with closing(Reader(folder)) as reader:
         publish(landed_root, folder, "other")
