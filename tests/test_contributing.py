@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import sql
 from dagster_project.assets.documentation import render_assets_section
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -68,6 +69,14 @@ def in_copy(copy: Path, *arguments: str) -> str:
 def test_the_walks_fit_the_files() -> None:
     for name, (old, _) in STEPS.items():
         assert (CHECKOUT / name).read_text(encoding="utf-8").count(old) == 1, name
+    of_claim = [name for name in STEPS if "/claims/" in name]
+    assert len(of_claim) == 1
+    assert len(STEPS) - len(of_claim) <= 4
+
+
+def test_a_study_has_no_more_tables_than_it_had() -> None:
+    """What a view can state, or columns of a table of the same grain, is no table of its own."""
+    assert len(sql.list_names("schema")) <= 72
 
 
 @pytest.mark.long
