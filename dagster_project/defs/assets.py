@@ -18,6 +18,7 @@ from dagster_project.assets.catalogue import ASSETS, prepare_work
 from dagster_project.assets.making import make_each
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
+from storage.errors import UserError
 from storage.files.places import LocalPlace, RemotePlace
 
 STEPS = {record.name: ("effects" if record.pool else "tables") if record.tables else record.name for record in ASSETS}
@@ -108,11 +109,18 @@ def build_asset(step: str, records: Sequence[Asset], naming: Naming = OURS) -> d
     ) -> dg.MaterializeResult:  # Dagster reads this, and knows no parameters of it
         study = context.partition_key
         work = prepare_work(data_root, study, replace=config.replace)
-        wanted = [record for record in records if record.name in (config.tables or STEPS)]
-        made = make_each(work, wanted, config.force)
+        made = make_each(work, _select_records(step, records, config.tables), config.force)
         return _convert_made(step, records, _join_results(made), study, naming)
 
     return make_asset
+
+
+def _select_records(step: str, records: Sequence[Asset], tables: Sequence[str]) -> Sequence[Asset]:
+    """The records that a run's configuration names; all if it names none."""
+    names = [record.name for record in records]
+    if unknown := [name for name in tables if name not in names]:
+        raise UserError(f"The asset '{step}' has no part '{unknown[0]}'; set tables to some of {', '.join(names)}")
+    return [record for record in records if record.name in (tables or names)]
 
 
 def _join_results(made: Sequence[AssetResult]) -> AssetResult:

@@ -84,6 +84,11 @@ def test_one_table_of_many_is_made_alone(copied: Path, monkeypatch: pytest.Monke
     rows = {name.removeprefix("rows of "): made.metadata[name].value for name in made.metadata if "rows of" in name}
     assert rows.keys() == again | {*find_asset("head_patterns").tables}
     assert made.metadata["dagster/row_count"].value == sum(rows.values())
+    given["run_config"]["ops"]["tables"]["config"]["tables"] = ["no_such"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        register_studies(instance, home)
+        with pytest.raises(UserError, match="'tables' has no part 'no_such'"):
+            job.execute_in_process(instance=instance, partition_key="mine", **given)
 
 
 def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
