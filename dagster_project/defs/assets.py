@@ -19,7 +19,7 @@ from dagster_project.assets.making import make_each
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.places import LocalPlace, RemotePlace
+from storage.files.places import Place
 
 STEPS = {record.name: ("effects" if record.pool else "tables") if record.tables else record.name for record in ASSETS}
 """Dagster's asset of each record: small tables are one, and those that need the model another."""
@@ -187,7 +187,7 @@ def _convert_result(result: CheckResult, check: Check, asset: dg.AssetKey, study
 def _convert_metadata(value: Any) -> Any:
     """A value as Dagster metadata."""
     match value:
-        case Path() | LocalPlace() | RemotePlace():
+        case Path() | Place():
             return dg.MetadataValue.path(str(value))
         case Markdown():
             return dg.MetadataValue.md(value)

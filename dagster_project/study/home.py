@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import LocalPlace, Place, RemotePlace, parse_place
+from storage.files.places import LocalPlace, Place, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
 from storage.files.staging import UNFINISHED
 
@@ -47,9 +47,9 @@ class Home:
     """The data root and the path of each file in it."""
 
     root: Path
-    tensor_root: LocalPlace | RemotePlace | None = None
+    tensor_root: Place | None = None
     """Where tensor stores are, if not in the data root: they are by far the largest files."""
-    metric_root: LocalPlace | RemotePlace | None = None
+    metric_root: Place | None = None
     """Where metrics are, if not in the data root."""
 
     @classmethod
@@ -81,16 +81,16 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def locate_stores(self, part: Literal["tensors", "metrics"]) -> LocalPlace | RemotePlace:
+    def locate_stores(self, part: Literal["tensors", "metrics"]) -> Place:
         """Where the tensor stores, or the metrics, of all studies are."""
         elsewhere = self.tensor_root if part == "tensors" else self.metric_root
         return elsewhere or LocalPlace(self.root / part)
 
-    def tensors(self, study: str) -> LocalPlace | RemotePlace:
+    def tensors(self, study: str) -> Place:
         """The tensor store of a study."""
         return self.locate_stores("tensors").join(f"{study}.zarr")
 
-    def metrics(self, study: str) -> LocalPlace | RemotePlace:
+    def metrics(self, study: str) -> Place:
         """The folder of what is measured of a study, a part for each layer."""
         return self.locate_stores("metrics").join(f"{study}.parts")
 
@@ -319,7 +319,7 @@ def is_held(lock: Path) -> bool:
         return True
 
 
-def _read_place(variable: str) -> LocalPlace | RemotePlace | None:
+def _read_place(variable: str) -> Place | None:
     """The location that an environment variable names; None if it is not set."""
     named = os.environ.get(variable)
     return parse_place(named) if named else None

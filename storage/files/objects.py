@@ -1,4 +1,4 @@
-"""Object stores through obstore: the few operations that a store needs, with errors of one line.
+"""Places in object stores, through obstore, with errors of one line.
 
 Contains the client, Zarr's view of it, and the translation of errors; no other module imports obstore. This module is
 imported only when a place is in an object store; if obstore is not installed, the import raises a UserError.
@@ -11,14 +11,17 @@ import io
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from zarr.storage import ObjectStore
 
 from storage.errors import UserError
+from storage.files.places import OF_PARTS, Place
 
 try:
     import obstore
@@ -74,66 +77,102 @@ class GuardedStore(ObjectStore[Client]):
     exists, set, delete = _guard(ObjectStore.exists), _guard(ObjectStore.set), _guard(ObjectStore.delete)
 
 
-def open_zarr(url: str) -> GuardedStore:
-    """Zarr's view of the prefix ``url``."""
-    return GuardedStore(_open_client(url), url=url)
+@dataclass(frozen=True)
+class RemotePlace(Place):
+    """A prefix of an object store; its credentials come from the environment and are not part of it."""
+
+    url: str
+    """Scheme, bucket and prefix without a slash at the end; a URL that ``parse_place`` accepted."""
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def parent(self) -> "RemotePlace":
+        return RemotePlace(self.url.rsplit("/", 1)[0])
+
+    def join(self, *parts: str) -> "RemotePlace":
+        return RemotePlace("/".join((self.url, *parts)))
+
+    def exists(self) -> bool:
+        """Whether the document of the group exists, which is written last, or there are folders of parts."""
+        return self._measure_object(GROUP) is not None or any(map(OF_PARTS.search, self.list_folders()))
+
+    def has_file(self, name: str) -> bool:
+        return bool(self._measure_object(name))
+
+    def _measure_object(self, name: str) -> int | None:
+        """Bytes of the object ``name``; None if there is none."""
+        try:
+            with self._use_client() as client:
+                return obstore.head(client, name)["size"]
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str) -> bytes:
+        with self._use_client() as client:
+            return bytes(obstore.get(client, name).bytes())
+
+    def open(self, name: str) -> BinaryIO:
+        with self._use_client() as client:
+            length = obstore.head(client, name)["size"]
+        return io.BufferedReader(_RawObject(self.url, name, length), PIECE)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[Path]:
+        with TemporaryDirectory() as folder:
+            yield (partial := Path(folder) / name)
+            with self._use_client() as client:
+                obstore.put(client, name, partial)
+
+    def list_folders(self) -> list[str]:
+        with self._use_client() as client:
+            return sorted(prefix.rstrip("/") for prefix in obstore.list_with_delimiter(client)["common_prefixes"])
+
+    def create(self, build: Callable[[Path], None]) -> None:
+        with TemporaryDirectory() as name:
+            build(folder := Path(name))
+            documents = {file.relative_to(folder).as_posix(): file for file in folder.rglob(GROUP)}
+            group = documents.pop(GROUP)
+            with self._use_client() as client:
+                for document, file in documents.items():
+                    obstore.put(client, document, file)
+                with suppress(obstore.exceptions.AlreadyExistsError):
+                    obstore.put(client, GROUP, group, mode="create")
+
+    def remove(self) -> None:
+        """Delete all objects: the ledger's chunks first, then others, the group's document, those of its arrays."""
+        with self._use_client() as client:
+            for rank in range(4):
+                for page in obstore.list(client):
+                    if names := [entry["path"] for entry in page if _compute_removal_rank(entry["path"]) == rank]:
+                        obstore.delete(client, names)
+
+    def measure_size(self) -> int:
+        with self._use_client() as client:
+            return sum(entry["size"] for page in obstore.list(client) for entry in page)
+
+    def open_zarr(self) -> GuardedStore:
+        return GuardedStore(_open_client(self.url), url=self.url)
+
+    @contextmanager
+    def _use_client(self) -> Iterator[Client]:
+        """The client of the prefix; errors inside the context are those of ``translate_errors``."""
+        with translate_errors(self.url):
+            yield _open_client(self.url)
 
 
-def exists(url: str, key: str) -> bool:
-    """Whether the object ``key`` exists below ``url``; a bucket that does not exist is a ``UserError``."""
-    if _read_length(url, key) is not None:
-        return True
-    with translate_errors(url):  # a request for one object does not reveal that the bucket is missing
-        next(iter(obstore.list(_open_client(url))), None)
-    return False
-
-
-def has_object(url: str, key: str) -> bool:
-    """Whether the object ``key`` exists below ``url`` and is not empty."""
-    return bool(_read_length(url, key))
-
-
-def _read_length(url: str, key: str) -> int | None:
-    """Bytes of the object ``key`` below ``url``; None if there is none."""
-    try:
-        with translate_errors(url):
-            return obstore.head(_open_client(url), key)["size"]
-    except FileNotFoundError:
-        return None
-
-
-def read(url: str, key: str) -> bytes:
-    """All bytes of the object ``key`` below ``url``; ``FileNotFoundError`` if it is missing."""
-    with translate_errors(url):
-        return bytes(obstore.get(_open_client(url), key).bytes())
-
-
-def write(url: str, name: str, content: bytes) -> None:
-    """Write the object ``name`` below ``url`` atomically."""
-    with translate_errors(url):
-        obstore.put(_open_client(url), name, content)
-
-
-def upload(file: Path, url: str, name: str) -> None:
-    """Write a file of this machine as the object ``name`` below ``url``, atomically."""
-    with translate_errors(url):
-        obstore.put(_open_client(url), name, file)
-
-
-def list_folders(url: str) -> list[str]:
-    """The names of the prefixes directly below ``url``, ascending."""
-    with translate_errors(url):
-        return sorted(
-            prefix.rstrip("/") for prefix in obstore.list_with_delimiter(_open_client(url))["common_prefixes"]
-        )
-
-
-def open_object(url: str, name: str) -> BinaryIO:
-    """Open the object ``name`` below ``url``, which is requested in pieces of ``PIECE`` bytes or more."""
-    with translate_errors(url):
-        length = obstore.head(_open_client(url), name)["size"]
-    raw = _RawObject(url, name, length)
-    return io.BufferedReader(raw, PIECE)
+def _compute_removal_rank(name: str) -> int:
+    """Position of an object in the order of removal."""
+    if name == GROUP:
+        return 2
+    if name.endswith(f"/{GROUP}"):
+        return 3
+    return 0 if name.startswith("finished/") else 1
 
 
 class _RawObject(io.RawIOBase):
@@ -160,48 +199,6 @@ class _RawObject(io.RawIOBase):
             buffer[:size] = bytes(part)
             self._position += size
         return max(size, 0)
-
-
-def publish(folder: Path, url: str) -> None:
-    """Write the documents of the empty Zarr group in ``folder`` below ``url``, the group's own last.
-
-    A group that exists already is kept.
-    """
-    client = _open_client(url)
-    documents = sorted(file.relative_to(folder).as_posix() for file in folder.rglob(GROUP))
-    with translate_errors(url):
-        for name in documents:
-            if name != GROUP:
-                obstore.put(client, name, folder / name)
-        try:
-            obstore.put(client, GROUP, folder / GROUP, mode="create")
-        except obstore.exceptions.AlreadyExistsError:
-            return
-
-
-def remove(url: str) -> None:
-    """Remove everything below ``url``: the ledger's chunks first, then others, the group's document, the arrays'."""
-    client = _open_client(url)
-    with translate_errors(url):
-        for rank in range(4):
-            for page in obstore.list(client):
-                if names := [entry["path"] for entry in page if _compute_removal_rank(entry["path"]) == rank]:
-                    obstore.delete(client, names)
-
-
-def _compute_removal_rank(name: str) -> int:
-    """Position of an object in the order of removal."""
-    if name == GROUP:
-        return 2
-    if name.endswith(f"/{GROUP}"):
-        return 3
-    return 0 if name.startswith("finished/") else 1
-
-
-def measure_size(url: str) -> int:
-    """Bytes of all objects below ``url``."""
-    with translate_errors(url):
-        return sum(entry["size"] for page in obstore.list(_open_client(url)) for entry in page)
 
 
 def _open_client(url: str) -> Client:

@@ -1,16 +1,16 @@
 """Places of stores: a folder, or a prefix of an object store such as ``s3://bucket/folder``.
 
-Both kinds implement ``Place``, so stores work the same way in either.
+Stores work the same way in either; ``storage.files.objects`` has the places of object stores.
 """
 
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 from storage.errors import UserError
@@ -24,88 +24,111 @@ SCHEMES = ("s3", "gs", "az")
 """Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
 
 
-class Place(Protocol):
+class Place(ABC):
     """The location of one store, of a part of it, or of the stores of all studies.
 
-    Operations on an object store raise ``UserError`` if it does not answer or refuses the credentials.
+    What has a body here is what an object store does, which has no folders, links or disk, and writes whole objects.
+    Operations on one raise ``UserError`` if it does not answer or refuses the credentials.
     """
 
+    is_remote = True
+    """Whether it may be temporarily unreachable."""
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """The last part of the path or URL."""
 
     @property
+    @abstractmethod
     def parent(self) -> "Place":
         """The place above it."""
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether it may be temporarily unreachable."""
-
+    @abstractmethod
     def join(self, *parts: str) -> Self:
         """The place ``parts`` below this one."""
 
+    @abstractmethod
     def exists(self) -> bool:
         """Whether a store exists at this place."""
 
+    @abstractmethod
     def has_file(self, name: str) -> bool:
         """Whether the file ``name`` of the store exists and is not empty."""
 
-    def has_folder(self, name: str) -> bool | None:
+    def has_folder(self, name: str) -> bool | None:  # noqa: ARG002 (nor any other)
         """Whether the folder ``name`` of the store exists; None if the place has no folders."""
+        return None
 
+    @abstractmethod
     def read(self, name: str) -> bytes:
         """All bytes of the file ``name`` of the store; ``FileNotFoundError`` if it is missing."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file next to the arrays of the store atomically; missing folders are created."""
+        with self.stage(name) as partial:
+            partial.write_bytes(content)
 
+    @abstractmethod
     def open(self, name: str) -> BinaryIO:
         """Open the file ``name`` to read parts of it; ``FileNotFoundError`` if it is missing."""
 
+    @abstractmethod
     def stage(self, name: str) -> AbstractContextManager[Path]:
         """Yield a path for a large file, which becomes the file ``name`` atomically after the context."""
 
+    @abstractmethod
     def list_folders(self) -> list[str]:
         """The names of the folders directly below, ascending, without unfinished ones."""
 
-    def refuse_link(self) -> None:
-        """Raise ``UserError`` if the place is a link to a folder: links are read and written, but never replaced."""
-
+    @abstractmethod
     def create(self, build: Callable[[Path], None]) -> None:
         """Publish the empty Zarr group that ``build`` makes in a folder; a group that exists already is kept."""
 
+    @abstractmethod
     def remove(self) -> None:
         """Remove the store, if it exists; a process killed meanwhile leaves no store, or one without sequences."""
+
+    def refuse_link(self) -> None:
+        """Raise ``UserError`` if the place is a link to a folder: links are read and written, but never replaced."""
+        return
 
     def set_aside(self) -> Path | None:
         """Make room for a new store: rename this one and return its folder, or remove it if renaming is impossible.
 
         None if there is no copy that could be restored.
         """
+        self.remove()
+        return None
 
     def discard_replaced(self) -> None:
         """Remove the copies that ``set_aside`` renamed, in this or in a killed process."""
+        return
 
     def remove_leftovers(self) -> None:
         """Remove half-written files of killed processes in the store and next to it; no other process may write."""
+        return
 
+    @abstractmethod
     def measure_size(self) -> int:
         """Bytes of all files or objects of the store; 0 if there are none."""
 
     def measure_free_space(self) -> int | None:
         """Bytes that can still be written; None for an object store."""
+        return None
 
-    def is_on_same_disk(self, other: "Place") -> bool:
+    def is_on_same_disk(self, other: "Place") -> bool:  # noqa: ARG002 (nor any other)
         """Whether both are folders on the same disk."""
+        return False
 
+    @abstractmethod
     def open_zarr(self) -> Any:
         """The path or Zarr store by which Zarr opens it."""
 
 
 @dataclass(frozen=True)
-class LocalPlace:
-    """A folder of this machine, or a file."""
+class LocalPlace(Place):
+    """A folder of this machine, or a file; what is replaced is written under another name and renamed."""
 
     path: Path
     is_remote = False
@@ -118,60 +141,44 @@ class LocalPlace:
 
     @property
     def name(self) -> str:
-        """The name of the folder."""
         return self.path.name
 
     @property
     def parent(self) -> "LocalPlace":
-        """The folder above it."""
         return LocalPlace(self.path.parent)
 
     def join(self, *parts: str) -> "LocalPlace":
-        """The folder ``parts`` below this one."""
         return LocalPlace(self.path.joinpath(*parts))
 
     def exists(self) -> bool:
-        """Whether the folder or file exists."""
         return self.path.exists()
 
     def has_file(self, name: str) -> bool:
-        """Whether the file ``name`` exists and is not empty."""
         file = self.path / name
         return file.is_file() and file.stat().st_size > 0
 
     def has_folder(self, name: str) -> bool:
-        """Whether the folder ``name`` exists."""
         return (self.path / name).exists()
 
     def read(self, name: str) -> bytes:
-        """All bytes of the file ``name``."""
         return (self.path / name).read_bytes()
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a temporary file in the same folder and rename it."""
-        with self.stage(name) as partial:
-            partial.write_bytes(content)
-
     def open(self, name: str) -> BinaryIO:
-        """Open a regular file: a pipe would be waited for."""
-        with open_regular_file(self.path / name):
+        with open_regular_file(self.path / name):  # a pipe would be waited for
             return (self.path / name).open("rb")
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Path]:
-        """Write a temporary file in the same folder and rename it; see ``Place.stage``."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with staging.stage_file(file) as partial:
             yield partial
 
     def list_folders(self) -> list[str]:
-        """The names of the folders directly below."""
         folders = (path.name for path in self.path.glob("*/"))
         return sorted(name for name in folders if not staging.UNFINISHED.search(name))
 
     def refuse_link(self) -> None:
-        """Refuse a folder that is a link; see ``Place.refuse_link``."""
         if self.path.is_symlink() and (self.path.is_dir() or not self.path.exists()):
             raise UserError(
                 f"{self.path} is a link to {self.path.readlink()}, whose target is never replaced or deleted; "
@@ -180,7 +187,6 @@ class LocalPlace:
             )
 
     def create(self, build: Callable[[Path], None]) -> None:
-        """Build a group in a temporary folder next to this one and rename it; see ``Place.create``."""
         self.refuse_link()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = staging.make_staging_path(self.path)
@@ -192,7 +198,6 @@ class LocalPlace:
             shutil.rmtree(partial, ignore_errors=True)
 
     def remove(self) -> None:
-        """Delete it; a folder is renamed first, so that it is either complete or absent."""
         self.refuse_link()
         if self.path.is_dir() and not staging.UNFINISHED.search(self.path.name):
             staging.delete(self.path.rename(staging.make_staging_path(self.path)))
@@ -200,22 +205,18 @@ class LocalPlace:
             staging.delete(self.path)
 
     def set_aside(self) -> Path | None:
-        """Rename the folder; see ``Place.set_aside``."""
         self.refuse_link()
         return staging.set_aside(self.path) if self.path.exists() else None
 
     def discard_replaced(self) -> None:
-        """Remove the copies that ``set_aside`` renamed."""
         staging.discard_replaced(self.path)
 
     def remove_leftovers(self) -> None:
-        """Remove half-written files and folders; see ``Place.remove_leftovers``."""
         staging.remove_leftovers(self.path)
         for leftover in staging.list_leftovers(self.path):
             staging.delete(leftover)
 
     def measure_size(self) -> int:
-        """Bytes of all files."""
         total = 0
         for file in (self.path, *self.path.rglob("*")):
             with suppress(FileNotFoundError):  # another process may rename its files meanwhile
@@ -223,18 +224,15 @@ class LocalPlace:
         return total
 
     def measure_free_space(self) -> int:
-        """Bytes that can still be written here, or in the nearest folder above it."""
         return shutil.disk_usage(self._find_nearest_folder()).free
 
     def is_on_same_disk(self, other: Place) -> bool:
-        """Whether the other is a folder on the same disk."""
         return (
             isinstance(other, LocalPlace)
             and self._find_nearest_folder().stat().st_dev == other._find_nearest_folder().stat().st_dev
         )
 
     def open_zarr(self) -> Path:
-        """The path."""
         return self.path
 
     def _find_nearest_folder(self) -> Path:
@@ -243,134 +241,11 @@ class LocalPlace:
         return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
 
 
-@dataclass(frozen=True)
-class RemotePlace:
-    """A prefix of an object store; its credentials come from the environment and are not part of it."""
-
-    url: str
-    """Scheme, bucket and prefix without a slash at the end; a URL that ``parse_place`` accepted."""
-    is_remote = True
-
-    def __str__(self) -> str:
-        return self.url
-
-    @property
-    def name(self) -> str:
-        """The last part of the URL."""
-        return self.url.rsplit("/", 1)[-1]
-
-    @property
-    def parent(self) -> "RemotePlace":
-        """The prefix above it."""
-        return RemotePlace(self.url.rsplit("/", 1)[0])
-
-    def join(self, *parts: str) -> "RemotePlace":
-        """The prefix ``parts`` below this one."""
-        return RemotePlace("/".join((self.url, *parts)))
-
-    def exists(self) -> bool:
-        """Whether the document of the group exists, which is written last, or there are folders of parts."""
-        from storage.files import objects
-
-        return objects.exists(self.url, "zarr.json") or any(map(OF_PARTS.search, self.list_folders()))
-
-    def has_file(self, name: str) -> bool:
-        """Whether the object ``name`` exists and is not empty."""
-        from storage.files import objects
-
-        return objects.has_object(self.url, name)
-
-    def has_folder(self, name: str) -> None:
-        """Return None: an object store has no folders."""
-
-    def read(self, name: str) -> bytes:
-        """All bytes of the object ``name``."""
-        from storage.files import objects
-
-        return objects.read(self.url, name)
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write the object ``name``."""
-        from storage.files import objects
-
-        objects.write(self.url, name, content)
-
-    def open(self, name: str) -> BinaryIO:
-        """Open the object ``name``, which is requested in pieces."""
-        from storage.files import objects
-
-        return objects.open_object(self.url, name)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[Path]:
-        """Upload a temporary file; see ``Place.stage``."""
-        from storage.files import objects
-
-        with TemporaryDirectory() as folder:
-            yield (partial := Path(folder) / name)
-            objects.upload(partial, self.url, name)
-
-    def list_folders(self) -> list[str]:
-        """The prefixes directly below."""
-        from storage.files import objects
-
-        return objects.list_folders(self.url)
-
-    def create(self, build: Callable[[Path], None]) -> None:
-        """Build a group in a temporary folder and upload its documents; see ``Place.create``."""
-        from storage.files import objects
-
-        with TemporaryDirectory() as folder:
-            build(Path(folder))
-            objects.publish(Path(folder), self.url)
-
-    def remove(self) -> None:
-        """Delete all objects: the ledger first, the group's document before those of its arrays."""
-        from storage.files import objects
-
-        objects.remove(self.url)
-
-    def refuse_link(self) -> None:
-        """Do nothing: an object store has no links."""
-
-    def set_aside(self) -> None:
-        """Remove the store, since an object store cannot rename."""
-        self.remove()
-
-    def discard_replaced(self) -> None:
-        """Do nothing: an object store cannot rename, so nothing was set aside."""
-
-    def remove_leftovers(self) -> None:
-        """Do nothing: an object is either complete or absent."""
-
-    def measure_size(self) -> int:
-        """Bytes of all objects."""
-        from storage.files import objects
-
-        return objects.measure_size(self.url)
-
-    def measure_free_space(self) -> None:
-        """Return None: an object store states no limit."""
-
-    def is_on_same_disk(self, other: Place) -> bool:  # noqa: ARG002 (no folder does)
-        """Return False: an object store is not a folder."""
-        return False
-
-    def open_zarr(self) -> Any:
-        """Zarr's view of the prefix."""
-        from storage.files import objects
-
-        return objects.open_zarr(self.url)
-
-
-def parse_place(text: str) -> LocalPlace | RemotePlace:
+def parse_place(text: str) -> Place:
     """The place that ``text`` names: a URL of one of the ``SCHEMES``, or a path.
 
-    Raises
-    ------
-    UserError
-        If it is a path that cannot be used, or a URL of another scheme, without a bucket, or with a user, a password or
-        a query, which the message does not repeat.
+    ``UserError`` if it is a path that cannot be used, or a URL of another scheme, without a bucket, or with a user, a
+    password or a query, which the message does not repeat; or if obstore is not installed.
     """
     if "://" not in text:
         return LocalPlace(resolve_path(text))
@@ -388,4 +263,6 @@ def parse_place(text: str) -> LocalPlace | RemotePlace:
         raise UserError(msg)
     if not urlsplit(text).netloc:
         raise UserError(f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX")
+    from storage.files.objects import RemotePlace
+
     return RemotePlace(text.rstrip("/"))

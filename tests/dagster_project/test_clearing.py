@@ -20,8 +20,9 @@ from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files import staging
 from storage.files.locks import hold_lock
+from storage.files.objects import RemotePlace
 from storage.files.parts import INPUTS
-from storage.files.places import LocalPlace, RemotePlace
+from storage.files.places import LocalPlace
 from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
 from tests.dagster_project import making

@@ -20,8 +20,9 @@ from dagster_project.study.settings import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import hold_lock
+from storage.files.objects import RemotePlace
 from storage.files.parts import INPUTS
-from storage.files.places import LocalPlace, RemotePlace
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from storage.files.places import RemotePlace
+from storage.files.places import Place, parse_place
 
 KEY_ID, SECRET = "AKIALOOPBACKTEST", "a-secret-of-the-test"  # of no one
 
@@ -26,7 +26,7 @@ def start_server() -> str:
 
 
 @contextmanager
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A place in a new bucket of that server; the environment leads there."""
     pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
     endpoint, name = start_server(), f"bucket-{uuid4().hex[:8]}"
@@ -41,4 +41,4 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     with urlopen(Request(f"{endpoint}/{name}", method="PUT")):
-        yield RemotePlace(f"s3://{name}/studies")
+        yield parse_place(f"s3://{name}/studies")
