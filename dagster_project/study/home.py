@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import LocalPlace, Place, parse_place
-from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
+from storage.files.places import LocalPlace, Place
+from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, parse_place, warehouse_of
 from storage.files.staging import UNFINISHED
 
 if TYPE_CHECKING:

@@ -11,17 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
-from urllib.parse import urlsplit
 
 from storage.errors import UserError
 from storage.files import staging
-from storage.files.user_paths import open_regular_file, resolve_path
+from storage.files.user_paths import open_regular_file
 
 OF_PARTS = re.compile(r"-[0-9a-f]{12}$")
 """The digest at the end of the name of a folder of parts (``storage.files.parts``)."""
-
-SCHEMES = ("s3", "gs", "az")
-"""Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
 
 
 class Place(ABC):
@@ -239,30 +235,3 @@ class LocalPlace(Place):
         """The nearest existing folder: this one, or one above it."""
         absolute = self.path.absolute()
         return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
-
-
-def parse_place(text: str) -> Place:
-    """The place that ``text`` names: a URL of one of the ``SCHEMES``, or a path.
-
-    ``UserError`` if it is a path that cannot be used, or a URL of another scheme, without a bucket, or with a user, a
-    password or a query, which the message does not repeat; or if obstore is not installed.
-    """
-    if "://" not in text:
-        return LocalPlace(resolve_path(text))
-    scheme, _, rest = text.partition("://")
-    if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise UserError(
-            f"The URL begins with '{scheme}://', which is not a supported object store; name a folder, or {known}"
-        )
-    if "@" in rest or "?" in rest or "#" in rest:
-        msg = (
-            f"The {scheme}:// URL has more than a bucket and a prefix (one of @ ? #); "
-            "credentials and options belong in the environment, such as AWS_ACCESS_KEY_ID"
-        )
-        raise UserError(msg)
-    if not urlsplit(text).netloc:
-        raise UserError(f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX")
-    from storage.files.objects import RemotePlace
-
-    return RemotePlace(text.rstrip("/"))

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from storage.files.places import Place, parse_place
+from storage.files.places import Place
+from storage.files.root import parse_place
 
 KEY_ID, SECRET = "AKIALOOPBACKTEST", "a-secret-of-the-test"  # of no one
 

@@ -15,7 +15,8 @@ import storage.files
 from storage.errors import UserError
 from storage.files import objects
 from storage.files.objects import RemotePlace
-from storage.files.places import LocalPlace, Place, parse_place
+from storage.files.places import LocalPlace, Place
+from storage.files.root import parse_place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.storage import writer

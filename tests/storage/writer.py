@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from storage.files.places import parse_place
+from storage.files.root import parse_place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 
