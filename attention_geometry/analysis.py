@@ -25,18 +25,16 @@ from torch import Tensor
 
 import sql
 from attention_geometry.compilation import tell_of_compilation
-from extract.batches import is_finite
+from extract.architectures import check_wrapper, find_most_tokens, lock_model, unwrap
+from extract.batches import check_row, is_finite, read_alone
 from extract.buffers import Buffers
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.corpora import MOST_LOST
 from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import ProcessContext, silence_libraries
-from extract.implementations import lock_model
-from extract.language_models import check_wrapper, find_most_tokens, unwrap
-from extract.prefixes import check_row, read_alone
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
-from extract.text_starts import find_start, make_counter, spell_tokens
+from extract.tokenization import find_start, make_counter, spell_tokens
 from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.layers import make_outputs, measure_layer
 from geometry.selection.metrics import follow_cosines

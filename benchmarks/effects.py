@@ -18,19 +18,18 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.checkpoints import LLAMA_2_7B
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from extract import losses
 from extract.ablation import (
     REPLACEMENTS,
     Replacement,
+    ResumableModel,
     ablate,
     compute_mean_of_others,
     compute_mean_outputs,
     replace,
 )
 from extract.capture import probe
-from extract.interventions import Call, intervene
+from extract.interventions import Call, compare_losses, compute_log_probabilities, intervene
 from extract.models import describe, load
-from extract.resuming import ResumableModel
 from extract.settings import ExtractionSettings
 
 TARGET = 0.6
@@ -68,7 +67,7 @@ class _Heads:
         self.resumable = ResumableModel(model, self.attention, ids[0])
         self.means = compute_mean_of_others(compute_mean_outputs(model, self.attention, ids), 0)
         self.ids = ids[0]
-        self.plain = losses.compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
+        self.plain = compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
 
     def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate as the program does, layer by layer."""
@@ -79,7 +78,7 @@ class _Heads:
     def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate by a forward pass for each head and kind."""
         for kind, head in product(kinds, heads):
-            losses.compare(self.compute_logits(ReplacedHeads({head: kind}, self.means))[None], self.plain, self.ids)
+            compare_losses(self.compute_logits(ReplacedHeads({head: kind}, self.means))[None], self.plain, self.ids)
 
     def compute_logits(self, edit: ReplacedHeads) -> Tensor:
         """Logits (K, V) of a forward pass."""

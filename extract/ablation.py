@@ -1,28 +1,259 @@
 """Ablation of heads: the change of a model's loss when the output of one head is replaced, head by head.
 
-The heads of one layer are the rows of one batch, and a pass begins at their layer (``extract.resuming``), where
-attention is computed once for all rows. A head therefore costs, on average, little more than the layers above it.
+The heads of one layer are the rows of one batch, copies of one sequence, in passes that begin at their layer l: the
+whole model is called, the layers before l return their input, and l gets the hidden states of a plain pass. Masks,
+position embeddings, final norm and logits are therefore the model's own. A test in advance finds the layers at which
+this equals the plain pass bit by bit; at others (those that use keys and values of earlier layers), and in models whose
+layers are not found, a pass begins at the first layer. Copies are equal until the attention of layer l is over, so that
+the parts of the layer before it run once. A head costs, on average, little more than the layers above it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Module, ModuleList
 from transformers import PreTrainedModel
 
-from extract.capture import Attention
-from extract.interventions import Call, Recorder, intervene, run_base
-from extract.losses import compare, compute_log_probabilities
+from extract.capture import TOLERANCE, Attention, is_different
+from extract.interventions import Call, Recorder, compare_losses, compute_log_probabilities, intervene, run_base
+from extract.models import MODEL_ERRORS
 from extract.policies import LargestKeys
-from extract.resuming import LayerReachedError, PlainPass, ResumableModel
 from extract.sparsity import SparseEdit, estimate_row_bytes
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
+
+TRIED = 16
+"""Tokens of the sequence on which resuming is tested."""
+
+
+class LayerReachedError(Exception):
+    """Ends a pass at the attention of a layer; raised by edits inside ``ResumableModel.run_until_attention``."""
+
+
+@dataclass(frozen=True)
+class PlainPass:
+    """A plain forward pass over one sequence."""
+
+    ids: Tensor
+    """Token ids, (1, K)."""
+    logits: Tensor
+    """(K, V), in the model's type."""
+    states: dict[int, Tensor]
+    """Hidden states before each layer at which a pass can begin, (1, K, hidden size)."""
+
+
+@dataclass
+class _Trace:
+    """Leaves attention unchanged, and records what happens in a pass, layer by layer."""
+
+    states: dict[int, Tensor] = field(default_factory=dict)
+    """The hidden states before each layer."""
+    parts: dict[int, int | None] = field(default_factory=dict)
+    """Number of parts of each layer's output; None if the output is the hidden states themselves."""
+    outputs: dict[Module, Tensor] = field(default_factory=dict)
+    """Outputs of the modules without submodules, if they are one tensor."""
+    calls: Counter[Module] = field(default_factory=Counter)
+    """Number of calls of each of these modules."""
+    before: dict[int, set[Module]] = field(default_factory=dict)
+    """The modules called before the attention of each layer."""
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own."""
+        self.before[call.layer] = set(self.calls)
+        return call.output()
+
+
+class ResumableModel:
+    """A causal language model, in eval mode, whose forward passes over copies of one sequence can begin at its layers.
+
+    It is tested on the first ``TRIED`` of ``ids``, (K,). ``UserError`` if the model is read in two passes, so that its
+    attention cannot be changed.
+    """
+
+    resumes: tuple[bool, ...]
+    """Whether a pass can begin at each layer; the first layer needs no hidden states."""
+
+    def __init__(self, model: PreTrainedModel, attention: Attention, ids: Tensor) -> None:
+        self.model = model
+        self._layers = _find_layers(model, len(attention.layers))
+        trace, logits = self._trace_pass(attention, ids[None, :TRIED])
+        self._parts = trace.parts
+        self._early = {layer: _find_called_once(part, layer, trace) for layer, part in enumerate(self._layers)}
+        self.resumes = (False,) * len(attention.layers)
+        passed = PlainPass(ids[None, :TRIED], logits[0], trace.states)
+        self.resumes = tuple(self._can_resume(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
+
+    def run_plain(self, ids: Tensor, layers: Iterable[int] = ()) -> PlainPass:
+        """Run a plain pass over token ids (K,) and keep the hidden states for passes that begin at ``layers``.
+
+        Memory: the logits, and K * hidden size numbers of the model's type for each of ``layers``.
+        """
+        states: dict[int, Tensor] = {}
+        with _register_hooks(
+            [(self._layers[layer], partial(_keep, states, layer), True) for layer in layers if self.resumes[layer]]
+        ):
+            logits = self._compute_logits(ids[None])
+        return PlainPass(ids[None], logits[0], states)
+
+    def run_until_attention(self, passed: PlainPass, layer: int) -> dict[Module, Tensor]:
+        """Run one copy until the edit of a layer's attention raises ``LayerReachedError``, within ``intervene``.
+
+        Returns
+        -------
+        dict
+            Outputs of the parts of the layer that run once, for ``run``: about K * hidden size numbers each.
+        """
+        trace = _Trace()
+        parts = self._early[layer] if self.resumes[layer] else ()
+        with _register_hooks([(part, partial(_note, trace), False) for part in parts]), suppress(LayerReachedError):
+            self.run(passed, layer, 1)
+        return trace.outputs
+
+    def run(self, passed: PlainPass, layer: int, rows: int, early: Mapping[Module, Tensor] | None = None) -> Tensor:
+        """Logits (rows, K, V) of ``rows`` copies of a sequence, in a pass that begins at a layer if possible.
+
+        The parts of ``early``, the result of ``run_until_attention`` for the same layer, do not run again. ``KeyError``
+        if the hidden states before the layer were not kept.
+        """
+        answers = {part: partial(_copy, output, rows) for part, output in (early or {}).items()}
+        with ExitStack() as entered:
+            if self.resumes[layer]:
+                entered.enter_context(self._begin_at(layer, passed.states[layer]))
+            entered.enter_context(_replace_forwards(answers))
+            return self._compute_logits(passed.ids.expand(rows, -1))
+
+    def _compute_logits(self, ids: Tensor) -> Tensor:
+        with torch.inference_mode():
+            logits: Tensor = self.model(input_ids=ids.to(self.model.device, torch.long), use_cache=False).logits
+        return logits
+
+    def _trace_pass(self, attention: Attention, ids: Tensor) -> tuple[_Trace, Tensor]:
+        trace = _Trace()
+        hooks: list[tuple[Module, Callable[..., Any], bool]] = []
+        for number, layer in enumerate(self._layers):
+            hooks += [(layer, partial(_keep, trace.states, number), True)]
+            hooks += [(layer, partial(_count_parts, trace.parts, number), False)]
+            hooks += [(part, partial(_note, trace), False) for part in layer.modules() if not any(part.children())]
+        with intervene(self.model, attention, trace), _register_hooks(hooks):
+            return trace, self._compute_logits(ids)
+
+    def _can_resume(self, passed: PlainPass, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
+        """Whether a pass that begins at a layer, and copies whose early parts run once, reproduce the plain logits."""
+        state = passed.states.get(layer)
+        if layer == 0 or state is None or state.shape[:2] != passed.ids.shape:
+            return False
+        try:
+            with self._begin_at(layer, state):
+                logits = self._compute_logits(passed.ids)
+                with _replace_forwards({part: partial(_copy, outputs[part], 2) for part in self._early[layer]}):
+                    copies = self._compute_logits(passed.ids.expand(2, -1))
+        except MODEL_ERRORS:
+            return False
+        expected = passed.logits[None]
+        return torch.equal(logits, expected) and not is_different(
+            copies, expected.expand_as(copies), TOLERANCE[logits.dtype]
+        )
+
+    @contextmanager
+    def _begin_at(self, layer: int, state: Tensor) -> Iterator[None]:
+        """Skip the layers before one inside the context, and give that layer hidden states (1, K, hidden size)."""
+        answers = {part: partial(_pass_on, self._parts[number]) for number, part in enumerate(self._layers[:layer])}
+        with _register_hooks([(self._layers[layer], partial(_give, state), True)]), _replace_forwards(answers):
+            yield
+
+
+def _find_layers(model: PreTrainedModel, count: int) -> Sequence[Module]:
+    """The layers of a model, in order; empty if they are not found."""
+    lists = [part for part in model.base_model.modules() if isinstance(part, ModuleList)]
+    return next((tuple(part) for part in lists if len(part) == count), ())
+
+
+def _find_called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
+    """The parts of a layer that run once in a pass, before its attention, and return one tensor of one sequence."""
+    before = trace.before.get(number, set())
+    once = [part for part in layer.modules() if part in before and trace.calls[part] == 1 and part in trace.outputs]
+    return [part for part in once if trace.outputs[part].shape[0] == 1]
+
+
+@contextmanager
+def _register_hooks(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterator[None]:
+    """Register hooks of modules inside the context, before they run (True) or after it (False)."""
+    handles = [
+        part.register_forward_pre_hook(hook, with_kwargs=True) if before else part.register_forward_hook(hook)
+        for part, hook, before in hooks
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _replace_forwards(answers: Mapping[Module, Callable[..., Any]]) -> Iterator[None]:
+    """Replace the forward methods of modules by functions inside the context."""
+    before = {part: vars(part).get("forward") for part in answers}  # accelerate's, if it has set one
+    for part, answer in answers.items():
+        part.forward = answer
+    try:
+        yield
+    finally:
+        for part, own in before.items():
+            if own is None:
+                del part.forward
+            else:
+                part.forward = own
+
+
+def _select_hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return args[0] if args else kwargs.get("hidden_states")
+
+
+def _keep(states: dict[int, Tensor], layer: int, _: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Store the hidden states passed to a layer; a hook."""
+    if isinstance(hidden := _select_hidden(args, kwargs), Tensor):
+        states[layer] = hidden
+
+
+def _give(
+    state: Tensor, _: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Replace a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence; a hook."""
+    copies = state.repeat(len(_select_hidden(args, kwargs)), 1, 1)
+    return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
+
+
+def _count_parts(parts: dict[int, int | None], layer: int, _: Module, __: Any, output: Any) -> None:
+    """Record the number of parts of a layer's output; a hook."""
+    parts[layer] = len(output) if isinstance(output, tuple) else None
+
+
+def _note(trace: _Trace, part: Module, _: Any, output: Any) -> None:
+    """Record the calls and the output of a module; a hook."""
+    trace.calls[part] += 1
+    if isinstance(output, Tensor):
+        trace.outputs[part] = output
+
+
+def _pass_on(parts: int | None, *args: Any, **kwargs: Any) -> Any:
+    """Return the hidden states unchanged, in an output of ``parts`` parts; a forward method."""
+    hidden = _select_hidden(args, kwargs)
+    return hidden if parts is None else (hidden, *[None] * (parts - 1))
+
+
+def _copy(output: Tensor, rows: int, *_: Any, **__: Any) -> Tensor:
+    """Return ``rows`` copies of a module's output for one sequence; a forward method."""
+    return output.repeat(rows, *[1] * (output.ndim - 1))
+
 
 Replacement = Literal["zero", "mean", "sink", "selected"]
 """What z is replaced by: 0; its mean; the value state of position 0, as if a query attended only to that; or z over the
@@ -122,7 +353,7 @@ def ablate(
     with intervene(resumable.model, attention, recorder):
         passed = resumable.run_plain(ids, chosen)
     plain = compute_log_probabilities(passed.logits)
-    plain_loss = float(compare(passed.logits[None], plain, ids).loss[0])
+    plain_loss = float(compare_losses(passed.logits[None], plain, ids).loss[0])
     for layer in chosen:
         count = attention.layers[layer].heads
         edit = _Rows(layer, means[layer] if means is not None and "mean" in kinds else None)
@@ -133,7 +364,7 @@ def ablate(
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
         for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
-            compared = compare(logits, plain, ids)
+            compared = compare_losses(logits, plain, ids)
             at = [kinds.index(kind) for kind, _ in rows], [head for _, head in rows]
             loss[at], kl[at] = compared.loss, compared.kl
         yield LayerEffects(layer, plain_loss, loss, kl)

@@ -1,7 +1,11 @@
-"""Batches: which sequences a model reads together, how many of them fit into memory, and checks of captured tensors.
+"""Batches: which sequences a model reads together, how many fit into memory, and checks of captured tensors.
 
 Sequence i is read in the batch that begins at i // size * size, whichever sequences are missing, so the result for a
 sequence depends on the batch size but not on which other sequences are missing.
+
+Several queries are captured in one pass. That measures each in the context up to its position only if no row depends on
+the tokens after it. It does where positions are rescaled by the length of the text that is read (LongRoPE, dynamic
+NTK): ``check_row`` refuses such models.
 """
 
 import logging
@@ -240,3 +244,34 @@ def _describe_remedy(settings: ExtractionSettings) -> str:
         return "its weights are damaged or it overflows; get another checkpoint"
     better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"
     return f"{settings.dtype} overflows or is too coarse; set dtype to {better}"
+
+
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 0.2, torch.bfloat16: 0.2}
+"""Largest total variation, mean over the heads of a layer, that is taken as rounding, by the type that the model
+computes in."""
+
+
+def read_alone(model: PreTrainedModel, attention: Attention, tokens: NDArray[np.int32], query: int) -> Tensor:
+    """The weights of a query at the end of a text (K,) cut after it, float32 (L, H, query + 1).
+
+    It must be read before the whole text: models whose positions have been rescaled for a longer text keep them so.
+    """
+    captured = capture(model, attention, torch.from_numpy(tokens[None, : query + 1]), [query])
+    captured.wait()
+    return captured.weights[:, 0, 0]
+
+
+def check_row(name: str, alone: Tensor, whole: Tensor, keys: int, dtype: torch.dtype) -> None:
+    """Refuse a model whose query has other weights in a pass of ``keys`` tokens, (L, H, K), than ``alone``.
+
+    ``UserError`` if they differ by more than rounding.
+    """
+    seen = alone.shape[-1]
+    moved = (alone - whole[..., :seen]).abs().sum(dim=-1).nanmean(dim=-1).nan_to_num() / 2
+    layer = int(moved.argmax())
+    if moved[layer] > TOLERANCE[dtype]:
+        raise UserError(
+            f"{name} looks at the keys of the query at {seen - 1} otherwise in a text of {keys} tokens than in one of "
+            f"{seen} ({moved[layer]:.2f} of the weight moves in layer {layer}), as with LongRoPE; measure only the "
+            "last position of a text, in one study or text for each length"
+        )

@@ -24,6 +24,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from extract import two_pass
+from extract.architectures import OTHER_KINDS, check_modules, find_own_attention, list_layer_kinds, restore_attention
 from extract.attention import (
     EveryQuery,
     Patterns,
@@ -37,9 +38,6 @@ from extract.attention import (
 )
 from extract.buffers import Buffers
 from extract.hub import summarise_error
-from extract.implementations import find_own_attention, restore_attention
-from extract.kinds import OTHER_KINDS, list_layer_kinds
-from extract.language_models import check_modules
 from extract.models import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from geometry.arrays import I64

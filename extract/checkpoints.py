@@ -1,6 +1,6 @@
 """Local checkpoints: which files of a directory are read, whether they may be read, and their hashes.
 
-The content of the weights is examined in ``extract.tensors``. Importing this module loads neither torch nor
+The content of the weights is examined in ``extract.checks``. Importing this module loads neither torch nor
 transformers.
 
 A checkpoint is untrusted. Only regular files inside the directory are opened, after links have been followed; links of
@@ -21,8 +21,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NoReturn, Self
 
-from extract.hub import summarise_error
-from extract.unchanged import hash_file
+from extract.hub import hash_file, summarise_error
 from storage.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"

@@ -14,13 +14,18 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from extract import corpora, models
-from extract.ablation import LayerEffects, Replacement, ablate, compute_mean_of_others, compute_mean_outputs
-from extract.budgets import SHARES, Heads
+from extract.ablation import (
+    LayerEffects,
+    Replacement,
+    ResumableModel,
+    ablate,
+    compute_mean_of_others,
+    compute_mean_outputs,
+)
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.hub import silence_libraries
 from extract.interventions import Recorder, refuse_two_passes, run_base
-from extract.policies import Policy
-from extract.resuming import ResumableModel
+from extract.policies import SHARES, Heads, Policy
 from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
 from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError

@@ -25,7 +25,9 @@ from extract.batches import (
     Batch,
     check_numbers,
     check_range,
+    check_row,
     choose_batch_size,
+    read_alone,
     read_batches,
     refuse_for_memory,
 )
@@ -36,7 +38,6 @@ from extract.decoding import decode_sequences
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
-from extract.prefixes import check_row, read_alone
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
 from extract.standing import (
     PROBED,

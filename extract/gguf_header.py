@@ -15,7 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from extract.unchanged import keep_while_unchanged
+from extract.hub import keep_while_unchanged
 
 HEADER_BYTES = 2**26
 """Largest size in bytes of a header: the vocabulary and merges of a large tokenizer have some 2²⁴."""

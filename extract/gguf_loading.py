@@ -40,7 +40,7 @@ from transformers.utils.import_utils import is_kernels_available
 from extract.gguf_families import FAMILIES, NEWER, read_fields
 from extract.gguf_header import Tensor, read_header
 from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
-from extract.unchanged import keep_while_unchanged
+from extract.hub import keep_while_unchanged
 from storage.errors import UserError
 
 SPECIAL = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}

@@ -17,9 +17,8 @@ from typing import Any, NoReturn, Self
 from extract.checkpoints import OTHER_FILES, Folder
 from extract.gguf_families import check_entries
 from extract.gguf_header import Header, HeaderError, read_header
-from extract.hub import expand_path
+from extract.hub import expand_path, hash_file
 from extract.settings import GGUF, PACKAGE, ModelSettings
-from extract.unchanged import hash_file
 from storage.errors import UserError, escape_unprintable
 
 TOKENIZER = "tokenizer.ggml."

@@ -14,7 +14,7 @@ from typing import Any
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
-from extract.embedded.manual import list_topics
+from extract.embedded import list_topics
 from extract.gguf_models import QUANTISATION, GgufModel, locate_gguf
 from extract.hub import expand_path, is_local_id
 from extract.settings import (

@@ -46,8 +46,17 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.pytorch_utils import Conv1D
 
+from extract.architectures import check_both_halves
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
-from extract.checks import check_checkpoint, check_model, check_positions
+from extract.checks import (
+    check_checkpoint,
+    check_model,
+    check_positions,
+    check_sizes,
+    count_elements,
+    count_positions,
+    read_tensor_shapes,
+)
 from extract.completeness import check_frequencies, check_tensors, refuse_unread, report_all_tensors
 from extract.decoding import decode_sequences
 from extract.gguf_loading import (
@@ -63,12 +72,9 @@ from extract.gguf_loading import (
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
-from extract.language_models import check_both_halves
 from extract.settings import SYNTHETIC, Bos, ExtractionSettings, ModelSettings
-from extract.tensors import check_sizes, count_elements, count_positions, read_tensor_shapes
-from extract.text_starts import find_frame, find_start, spell_tokens
-from extract.tokenizer_files import check_start
-from extract.tokenizer_files import load_tokenizer as load_tokenizer_files
+from extract.tokenization import check_start, find_frame, find_start, spell_tokens
+from extract.tokenization import load_tokenizer as load_tokenizer_files
 from storage.errors import UserError
 
 MODEL_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

@@ -1,12 +1,16 @@
-"""Policies of sparse attention: which keys each query keeps.
+"""Policies of sparse attention: which keys each query keeps, and how many each head may keep.
 
-A policy is called for a block of queries of one layer at a time, and keeps at least one key of each query.
+A policy is called for a block of queries of one layer at a time, and keeps at least one key of each query. Its cost is
+the mean number of keys that a query of a head keeps, over all queries of a sequence and all heads. A query cannot keep
+more keys than it may attend to, so a budget of N keys costs less than N: budgets of several heads are scaled until
+their cost, not their sum, equals that of the same N in all heads. Statistics of heads come from the study's sequences,
+losses from other sequences.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from extract.attention import compute_softmax
+from storage.errors import UserError
 
 Needs = Literal["weights", "statistics"]
 """What a policy needs to know in advance: the weights of a query, which makes it an oracle; or only past statistics of
@@ -209,3 +214,216 @@ def sort_numbers(numbers: Tensor) -> Tensor:
     if numbers.device.type == "cpu":
         return torch.from_numpy(np.sort(numbers.numpy(), axis=-1))
     return numbers.sort(dim=-1).values
+
+
+SINK = 4
+"""Keys from position 0 on that a sink and recent window has; fewer if the budget is small."""
+
+SHARES = 1 - np.geomspace(0.95, 1e-5, 96)
+"""Shares of the weights at which ``Heads.mass_keys`` is known."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Known statistics of the heads of a model; arrays are (layers, heads), NaN where a number is not known."""
+
+    present: NDArray[np.bool_]
+    """Which heads exist."""
+    counts: NDArray[np.int64]
+    """Keys that each query of a layer may attend to, (layers, queries)."""
+    elbow: NDArray[np.float64] | None = None
+    """N at the elbow of separability."""
+    n_90: NDArray[np.float64] | None = None
+    """Mean number of keys that hold 90 % of the weight at the last query of the study."""
+    error: NDArray[np.float64] | None = None
+    """Mean smallest N from which the error of renormalised weights stays below 10 %, at the same query."""
+    error_mean: NDArray[np.float64] | None = None
+    """The same of the error that is left if the mean stands for the rest."""
+    recall: NDArray[np.float64] | None = None
+    """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
+    recall_n: NDArray[np.int64] | None = None
+    """Ascending."""
+    mass_keys: NDArray[np.float64] | None = None
+    """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``count_mass_keys``."""
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """By name, scores that choose which heads keep all keys, those with the highest scores first."""
+
+    def compute_cost(self, budgets: NDArray[np.int64]) -> float:
+        """Mean number of keys kept if each head keeps its budget, or all keys of a query that has fewer."""
+        return float(self.compute_mean_kept(budgets)[self.present].mean())
+
+    def compute_mean_kept(self, budgets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Mean over the queries of the number of keys that each head keeps, (layers, heads)."""
+        return np.take_along_axis(self._table, np.clip(budgets, 1, self.most) - 1, axis=1)
+
+    @property
+    def most(self) -> int:
+        """Most keys of a query."""
+        return int(self.counts.max())
+
+    @cached_property
+    def _table(self) -> NDArray[np.float64]:
+        """Mean over the queries of a layer of the minimum of N and the query's number of keys, (layers, N)."""
+        return np.stack([(count[:, None] > np.arange(self.most)).mean(axis=0).cumsum() for count in self.counts])
+
+
+def count_keys(budget: float, context: int) -> int:
+    """Number of keys of a budget given as a share of the context.
+
+    ``UserError`` if the budget is not in (0, 1], or is less than one key.
+    """
+    if not 0 < budget <= 1:
+        raise UserError(f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1")
+    if budget * context < 1:
+        raise UserError(f"The budget {budget:g} is less than one of {context} keys; give {1 / context:.2g} or more")
+    return round(budget * context)
+
+
+def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) -> list[Policy]:
+    """Build the policies whose cost is that of N = ``keys`` in all heads, and ``draws`` of each random control.
+
+    Costs are equal as nearly as whole numbers allow. Policies whose statistics are not known are left out, and so are
+    full heads if the budget does not suffice for one. These are ``same_n`` and ``off_mean``, the N keys of the largest
+    weights or distances off the mean in all heads, with each ``Rest``, and with sink and recent window among the N
+    (``_window``); ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, assigned
+    to heads at random); ``n_90`` (N of a head proportional to its ``n_90``); ``error`` and ``error_mean`` (to its N for
+    an error of 10 % with the same use of the other weight); ``recall`` (the N from which on a head's mean Recall stays
+    at r or above); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``. Names end
+    with what the other keys' weight goes to, if it is not renormalised.
+    """
+    same = np.full(heads.present.shape, keys)
+    cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
+    policies: list[Policy] = [*build_same_n(keys, same), SinkAndRecent(sink, keys - sink)]
+    proportional = {
+        name: scale_budgets(scores, cost, heads)
+        for name in ("elbow", "n_90", "error", "error_mean")
+        for scores in (getattr(heads, name),)
+        if scores is not None and np.isfinite(scores[heads.present]).any()
+    }
+    for name, budgets in proportional.items():
+        setting = f"mean N={budgets[heads.present].mean():.4g}"
+        policies.append(LargestKeys(name, setting, budgets, rest="mean" if name == "error_mean" else "renormalised"))
+    if "elbow" in proportional:
+        policies += [
+            LargestKeys(
+                "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
+            )
+            for n in range(draws)
+        ]
+    if heads.recall is not None:
+        threshold, budgets = fit_recall_budgets(cost, heads)
+        policies.append(LargestKeys("recall", f"r={threshold:.4g}", budgets))
+    if heads.mass_keys is not None:
+        share = float(np.interp(cost, heads.mass_keys, SHARES))
+        policies += [Mass(share), Mass(share, "mass_mean", "mean")]
+    chosen = [build_full_heads(name, "", scores, keys, heads) for name, scores in heads.scores.items()]
+    drawn = [_make_rng(seed, 1, n).random(heads.present.shape) for n in range(draws)]
+    chosen += [build_full_heads("random", f", draw {n}", scores, keys, heads) for n, scores in enumerate(drawn)]
+    return policies + [policy for policy in chosen if policy is not None]
+
+
+def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDArray[np.int64]:
+    """Budgets proportional to positive scores of heads, at a given cost; a head without a score gets the median score.
+
+    Returns
+    -------
+    ndarray
+        N of each head, (layers, heads), at least 1.
+    """
+    known = np.where(np.isfinite(scores) & heads.present, scores, np.nan)
+    filled = np.where(np.isfinite(known), known, np.nanmedian(known))
+
+    def scale_scores(scale: float) -> NDArray[np.int64]:
+        return np.clip(np.rint(scale * filled), 1, heads.most).astype(np.int64)
+
+    return scale_scores(
+        _find_nearest(scale_scores, np.geomspace(0.1 / filled.max(), 2 * heads.most / filled.min(), 2**14), cost, heads)
+    )
+
+
+def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[LargestKeys]:
+    """The policies with one N in all heads: by weight or distance off the mean, with each use of the other weight."""
+    sink, recent = min(SINK, keys // 4), keys // 4
+    with_mean: tuple[Rest, ...] = ("renormalised", "mean") if recent else ()
+    for by in get_args(Order):
+        name = "same_n" if by == "weights" else by
+        for rest in get_args(Rest):
+            yield LargestKeys(name_policy(name, rest), f"N={keys}", same, by, rest)
+        for rest in with_mean:
+            setting = f"N={keys}, of these sink={sink}, recent={recent}"
+            yield LargestKeys(name_policy(f"{name}_window", rest), setting, same, by, rest, sink, recent)
+
+
+def name_policy(name: str, rest: Rest) -> str:
+    """The name of a policy, and what the weight of the other keys goes to if it is not the kept keys."""
+    return name if rest == "renormalised" else f"{name}_{rest}"
+
+
+def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
+    """Recall r of all heads at a given cost, and the N of each head from which on its mean Recall stays at r or above.
+
+    This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
+
+    ``ValueError`` if Recall of the heads is not known.
+    """
+    if heads.recall is None or heads.recall_n is None:
+        raise ValueError("Recall of the heads is not known")
+    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
+    numbers = np.append(heads.recall_n, heads.most)
+
+    def find_budgets(threshold: float) -> NDArray[np.int64]:
+        budgets: NDArray[np.int64] = np.take(numbers, (~(staying >= threshold)).sum(axis=-1))
+        return budgets
+
+    reached = staying[heads.present]
+    threshold = _find_nearest(find_budgets, np.unique(reached[np.isfinite(reached)]), cost, heads)
+    return threshold, find_budgets(threshold)
+
+
+def build_full_heads(
+    name: str, draw: str, scores: NDArray[np.float64], keys: int, heads: Heads
+) -> SinkAndRecent | None:
+    """A policy with all keys for the heads of the highest scores, and sink and recent window for the others.
+
+    It costs as much as N = ``keys`` in all heads. Half of the cost is reserved for the windows; the other half pays for
+    as many full heads as possible, and the remainder widens the windows. None if it does not suffice for one full head.
+    Heads without a score come last.
+    """
+    shape, cost = heads.present.shape, heads.compute_cost(np.full(heads.present.shape, keys))
+    ranked = np.where(heads.present, np.nan_to_num(scores, nan=-np.inf), -np.inf).ravel()
+    order = np.argsort(-ranked, kind="stable")
+    order = order[heads.present.ravel()[order]]
+    narrow, whole = (heads.compute_mean_kept(np.full(shape, n)).ravel()[order] for n in (max(1, keys // 2), heads.most))
+    count = int((narrow.sum() + (whole - narrow).cumsum() <= cost * len(order)).sum())
+    if not count:
+        return None
+    full = np.isin(np.arange(heads.present.size), order[:count]).reshape(shape)
+
+    def apply_window(window: float) -> NDArray[np.int64]:
+        return np.where(full, heads.most, int(window))
+
+    window = int(_find_nearest(apply_window, np.arange(1.0, heads.most + 1), cost, heads))
+    sink = min(SINK, window - 1)
+    return SinkAndRecent(sink, window - sink, full, name=f"full_heads_{name}", draw=draw)
+
+
+def _find_nearest(
+    budgets: Callable[[float], NDArray[np.int64]], parameters: NDArray[np.float64], cost: float, heads: Heads
+) -> float:
+    """The parameter whose budgets have the nearest cost; ``parameters`` ascend, and so do their costs."""
+    low, high = 0, len(parameters) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if heads.compute_cost(budgets(parameters[middle])) <= cost else (low, middle)
+    return float(min(parameters[[low, high]], key=lambda one: abs(heads.compute_cost(budgets(one)) - cost)))
+
+
+def _shuffle_budgets(budgets: NDArray[np.int64], heads: Heads, rng: np.random.Generator) -> NDArray[np.int64]:
+    drawn = budgets.copy()
+    drawn[heads.present] = rng.permutation(budgets[heads.present])
+    return drawn
+
+
+def _make_rng(seed: int, *key: int) -> np.random.Generator:
+    """A generator of a seed for one purpose, independent of those with another key."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

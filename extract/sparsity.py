@@ -14,8 +14,15 @@ from transformers import PreTrainedModel
 
 from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
 from extract.capture import Attention
-from extract.interventions import Call, Edit, IdentityEdit, intervene, run_base
-from extract.losses import compare, compute_log_probabilities
+from extract.interventions import (
+    Call,
+    Edit,
+    IdentityEdit,
+    compare_losses,
+    compute_log_probabilities,
+    intervene,
+    run_base,
+)
 from extract.policies import Block, Policy, Rest, count_fewest
 
 BLOCK_BYTES = 2**20
@@ -116,12 +123,12 @@ def measure_policy_losses(
     """
     logits = _compute_logits(model, attention, ids, IdentityEdit())
     plain = compute_log_probabilities(logits)
-    plain_loss = compare(logits[None], plain, ids).loss
+    plain_loss = compare_losses(logits[None], plain, ids).loss
     del logits
     of_policies = []
     for policy in policies:
         edit = SparseEdit(policy)
-        losses = compare(_compute_logits(model, attention, ids, edit)[None], plain, ids)
+        losses = compare_losses(_compute_logits(model, attention, ids, edit)[None], plain, ids)
         of_policies.append((float(losses.loss), float(losses.kl), edit.keys_kept))
     return PolicyLosses(float(plain_loss), *np.array(of_policies, np.float64).reshape(-1, 3).T)
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from extract.hub import expand_path, summarise_error
+from extract.hub import expand_path, hash_file, summarise_error
 from extract.settings import BUILT_IN, CorpusSettings
-from extract.unchanged import hash_file
 from storage.errors import UserError
 
 logger = logging.getLogger(__name__)

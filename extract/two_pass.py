@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 
+from extract.architectures import find_first_keys, restore_attention
 from extract.attention import EveryQuery, Patterns
-from extract.implementations import restore_attention
-from extract.kinds import find_first_keys
 from extract.models import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from geometry.patterns import HIDDEN, count_rows, sum_patterns

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from extract.capture import PROBE_TOKENS, capture, probe
-from extract.embedded.manual import list_topics
+from extract.embedded import list_topics
 
 BOS, EOS = "<s>", "</s>"
 

@@ -32,9 +32,8 @@ from storage.zarr.layers import list_attending_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from extract.budgets import Heads
     from extract.effects import OpenedModel
-    from extract.policies import Policy
+    from extract.policies import Heads, Policy
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +146,7 @@ def _list_policies(
     opened: "OpenedModel", sources: Sources, settings: EffectsSettings
 ) -> list[tuple[float, int, "Policy"]]:
     """The budget as a share, its number of keys, and the policies of that cost."""
-    from extract.budgets import build_policies, count_keys
+    from extract.policies import build_policies, count_keys
 
     heads, seed = describe_heads(opened, sources, settings), sources.study.seed
     context = opened.tokens.shape[1]

@@ -32,9 +32,9 @@ from transformers.utils import logging as transformers_logging
 import storage
 from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
+from extract.architectures import restore_attention
 from extract.capture import _use_recorder as use_recorder
 from extract.hub import silence_libraries
-from extract.implementations import restore_attention
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from reports.text.page import render_text

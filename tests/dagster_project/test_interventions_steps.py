@@ -23,8 +23,8 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.upkeep.doctor import verify
 from extract.ablation import estimate_ablation_bytes
-from extract.budgets import Heads
 from extract.interventions import UneditableError
+from extract.policies import Heads
 from extract.sparsity import estimate_policy_bytes
 from storage.errors import UserError
 from storage.files.pieces import Pieces

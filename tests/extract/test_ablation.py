@@ -14,6 +14,7 @@ from extract.ablation import (
     REPLACEMENTS,
     LayerEffects,
     Replacement,
+    ResumableModel,
     ablate,
     compute_mean_of_others,
     compute_mean_outputs,
@@ -22,7 +23,6 @@ from extract.ablation import (
 )
 from extract.capture import Attention, probe
 from extract.interventions import intervene
-from extract.resuming import ResumableModel
 from extract.sparsity import estimate_row_bytes
 from storage.errors import UserError
 from tests.extract.families import Family, attention_of, every_kind_through_the_interface, ids, model_of

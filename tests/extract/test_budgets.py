@@ -5,15 +5,18 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from extract.budgets import (
+from extract.policies import (
     SHARES,
     Heads,
+    LargestKeys,
+    Mass,
+    Rest,
+    SinkAndRecent,
     build_full_heads,
     build_policies,
     count_keys,
     fit_recall_budgets,
 )
-from extract.policies import LargestKeys, Mass, Rest, SinkAndRecent
 from storage.errors import UserError
 
 LAYERS, COUNT, CONTEXT = 4, 6, 64

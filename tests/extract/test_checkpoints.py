@@ -15,11 +15,10 @@ from safetensors.torch import load_file
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
 
-from extract import checkpoints, tensors
+from extract import checkpoints, checks
 from extract.checkpoints import Checkpoint
-from extract.checks import check_inputs
+from extract.checks import check_inputs, read_tensor_shapes
 from extract.models import describe, load
-from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
 from tests.extract.gguf_files import outcome
 from tests.extract.tiny import change_config, settings, split_weights, write_checkpoint
@@ -318,7 +317,7 @@ def test_the_sizes_of_all_architectures_are_known_by_their_names() -> None:
     kinds = [*known, *(kind.sub_configs["text_config"] for kind in known if "text_config" in kind.sub_configs)]
     names = {kind.attribute_map.get(size, size) for kind in kinds if kind is not AutoConfig for size in standard}
     encoders = {name for name in names if "encoder" in name and "decoder" not in name}
-    assert names - encoders <= set(tensors.SIZES)
+    assert names - encoders <= set(checks.SIZES)
 
 
 def loading_refusal(path: Path) -> str:

@@ -15,7 +15,7 @@ from tokenizers import normalizers
 
 from extract import corpora, readers
 from extract.corpora import Windows, open_documents
-from extract.embedded.manual import list_topics
+from extract.embedded import list_topics
 from extract.identity import find_prose, hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError

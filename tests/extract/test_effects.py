@@ -10,11 +10,10 @@ import torch
 from benchmarks.effects import ReplacedHeads
 from extract import models
 from extract.ablation import REPLACEMENTS, LayerEffects, compute_mean_of_others, compute_mean_outputs
-from extract.budgets import SHARES, build_policies
 from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
 from extract.interventions import intervene
-from extract.policies import LargestKeys
+from extract.policies import SHARES, LargestKeys, build_policies
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
 from storage.errors import UserError

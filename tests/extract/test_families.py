@@ -13,10 +13,10 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 from extract import attention as blockwise
 from extract import capture as module
 from extract import two_pass
+from extract.architectures import OTHER_KINDS
 from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import capture, probe
-from extract.kinds import OTHER_KINDS
 from storage.errors import UserError
 from tests.extract.families import (
     FAMILIES,

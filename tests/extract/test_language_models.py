@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from attention_geometry import analyze
-from extract.language_models import find_most_tokens
+from extract.architectures import find_most_tokens
 from extract.models import describe
 from tests.extract.tiny import VOCABULARY, settings, text, tiny_model, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal

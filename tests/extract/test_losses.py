@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from extract import losses as module
-from extract.losses import Losses, compute_log_probabilities
+from extract import interventions as module
+from extract.interventions import Losses, compute_log_probabilities
 from tests.extract.memory import Held
 
 
 def compare(logits: Tensor, plain: Tensor, ids: Tensor) -> Losses:
-    return module.compare(logits, compute_log_probabilities(plain), ids)
+    return module.compare_losses(logits, compute_log_probabilities(plain), ids)
 
 
 KEYS, WORDS, ROWS = 50, 90, 4
@@ -63,5 +63,5 @@ def test_memory_is_that_of_some_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logits.nbytes > 4 * module.BLOCK_BYTES
     plain = compute_log_probabilities(plain)
     with Held() as held:
-        module.compare(logits, plain, ids)
+        module.compare_losses(logits, plain, ids)
     assert 0 < held.most <= 8 * module.BLOCK_BYTES

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, Phi3Config, PreTrainedConfig
 
+from extract.batches import TOLERANCE, check_row, read_alone
 from extract.capture import capture, probe
 from extract.extraction import extract
-from extract.prefixes import TOLERANCE, check_row, read_alone
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.places import LocalPlace

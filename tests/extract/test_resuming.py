@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract import resuming as module
+from extract import ablation as module
+from extract.ablation import ResumableModel
 from extract.capture import probe
-from extract.resuming import ResumableModel
 from tests.extract.families import Family, attention_of, every_kind_through_the_interface, ids, model_of
 from tests.extract.tiny import tiny_model
 

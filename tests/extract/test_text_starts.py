@@ -17,7 +17,7 @@ from extract.gguf_loading import load_tokenizer
 from extract.gguf_models import GgufModel
 from extract.models import describe
 from extract.settings import CorpusSettings
-from extract.text_starts import find_frame, find_start, make_counter, spell_tokens
+from extract.tokenization import find_frame, find_start, make_counter, spell_tokens
 from tests.extract.gguf_files import make_model, write_gguf
 from tests.extract.tiny import VOCABULARY, settings, text, write_checkpoint
 from tests.refusals import read_refusal

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_families, locate_shipped_file, read_studies
 from extract.checks import check_inputs
-from extract.embedded.manual import list_topics
+from extract.embedded import list_topics
 from extract.identity import find_training_folder, open_model
 from extract.settings import ExtractionSettings, ModelSettings
 from model_training import __main__ as train

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extract.unchanged import SETTLED_NS, keep_while_unchanged
+from extract.hub import SETTLED_NS, keep_while_unchanged
 
 LONG_AGO = 10**18
 """A time of change, in nanoseconds since the epoch."""
