@@ -22,11 +22,14 @@ from dagster_project.analysis.claims.judging import CLAIMS, Judgement, compare_p
 from dagster_project.analysis.claims.records import Claim, Part
 from geometry import selection_profile
 from geometry.grids import compute_band_weights
-from geometry.statistics.associations import associate, correlate_heads
-from geometry.statistics.depth import build_shapes, measure_change
-from geometry.statistics.intervals import Estimate
-from geometry.statistics.jackknife import estimate_correlation, estimate_jackknife, leave_one_out
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.arrangements import associate, build_shapes, correlate_heads, measure_change
+from geometry.statistics.intervals import (
+    Estimate,
+    estimate_correlation,
+    estimate_jackknife,
+    estimate_mean,
+    leave_one_out,
+)
 from geometry.statistics.verdicts import ERROR_RATE, Sides, compare_with_threshold, count_sequences_needed
 
 F64 = NDArray[np.float64]

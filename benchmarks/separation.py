@@ -18,8 +18,7 @@ from benchmarks.selection import limit_threads
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid, log_grid
 from geometry.separation import comparisons
-from geometry.separation.chance import separability, separation
-from geometry.separation.nulls import draw_order, make_key, shuffle_places
+from geometry.separation.chance import draw_order, make_key, separability, separation, shuffle_places
 
 HEADS = 64
 """Heads that are computed on two threads and on one."""

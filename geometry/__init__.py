@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from geometry.bounds.lower import lower_bounds as lower_bounds
     from geometry.bounds.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
     from geometry.grids import log_grid as log_grid
-    from geometry.limits.distances import random_subset_distance as random_subset_distance
-    from geometry.limits.exponents import Exponent as Exponent
-    from geometry.limits.exponents import fit_exponents as fit_exponents
-    from geometry.limits.jacobian import jacobian_norm as jacobian_norm
-    from geometry.limits.jacobian import sensitivity as sensitivity
-    from geometry.limits.temperature import TEMPERATURES as TEMPERATURES
-    from geometry.limits.temperature import temper as temper
-    from geometry.limits.tempered import SelectionByTemperature as SelectionByTemperature
-    from geometry.limits.tempered import selection_by_temperature as selection_by_temperature
+    from geometry.limits import TEMPERATURES as TEMPERATURES
+    from geometry.limits import Exponent as Exponent
+    from geometry.limits import SelectionByTemperature as SelectionByTemperature
+    from geometry.limits import fit_exponents as fit_exponents
+    from geometry.limits import jacobian_norm as jacobian_norm
+    from geometry.limits import random_subset_distance as random_subset_distance
+    from geometry.limits import selection_by_temperature as selection_by_temperature
+    from geometry.limits import sensitivity as sensitivity
+    from geometry.limits import temper as temper
     from geometry.quantities import SELECTION as SELECTION
     from geometry.quantities import Concentration as Concentration
     from geometry.quantities import OutputParts as OutputParts
@@ -45,24 +45,28 @@ if TYPE_CHECKING:
     from geometry.separation.chance import MEASURES as MEASURES
     from geometry.separation.chance import NULLS as NULLS
     from geometry.separation.chance import Separability as Separability
+    from geometry.separation.chance import SeparationCurve as SeparationCurve
     from geometry.separation.chance import separability as separability
     from geometry.separation.chance import separation as separation
-    from geometry.separation.curves import SeparationCurve as SeparationCurve
-    from geometry.separation.curves import separation_curve as separation_curve
+    from geometry.separation.chance import separation_curve as separation_curve
 
 _MODULES = {
-    "separation.chance": ("MEASURES", "NULLS", "Separability", "separability", "separation"),
-    "separation.curves": ("SeparationCurve", "separation_curve"),
-    "grids": ("log_grid",),
     "assumptions.decay": ("fit_decay",),
-    "limits.distances": ("random_subset_distance",),
-    "selection.concentration": ("concentration",),
-    "bounds.lower": ("Ingredients", "lower_bounds"),
-    "selection.errors": ("selection_errors",),
-    "selection.parts": ("output_parts",),
     "assumptions.phases": ("fit_phases",),
-    "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
-    "selection.top_keys": ("TopKeys", "top_keys"),
+    "bounds.lower": ("Ingredients", "lower_bounds"),
+    "bounds.scale_free": ("scale_free_lower_bounds",),
+    "grids": ("log_grid",),
+    "limits": (
+        "TEMPERATURES",
+        "Exponent",
+        "SelectionByTemperature",
+        "fit_exponents",
+        "jacobian_norm",
+        "random_subset_distance",
+        "selection_by_temperature",
+        "sensitivity",
+        "temper",
+    ),
     "quantities": (
         "SELECTION",
         "Concentration",
@@ -75,11 +79,20 @@ _MODULES = {
         "list_declared",
         "list_derived",
     ),
-    "bounds.scale_free": ("scale_free_lower_bounds",),
-    "limits.exponents": ("Exponent", "fit_exponents"),
-    "limits.jacobian": ("jacobian_norm", "sensitivity"),
-    "limits.temperature": ("TEMPERATURES", "temper"),
-    "limits.tempered": ("SelectionByTemperature", "selection_by_temperature"),
+    "selection.concentration": ("concentration",),
+    "selection.errors": ("selection_errors",),
+    "selection.parts": ("output_parts",),
+    "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
+    "selection.top_keys": ("TopKeys", "top_keys"),
+    "separation.chance": (
+        "MEASURES",
+        "NULLS",
+        "Separability",
+        "SeparationCurve",
+        "separability",
+        "separation",
+        "separation_curve",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

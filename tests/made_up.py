@@ -31,8 +31,7 @@ from dagster_project.study.settings import Study
 from extract.attention import EveryQuery
 from extract.buffers import OF_EVERY_QUERY
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
-from geometry.statistics.intervals import POSITIVE, UNBOUNDED
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import POSITIVE, UNBOUNDED, estimate_mean
 from storage.warehouse.connection import locate_database
 from storage.warehouse.relations import create_relations, create_tables, derive
 from storage.warehouse.rows import build_batch, build_token_rows

@@ -9,8 +9,8 @@ from dagster_project.analysis.layer_means import LayerMeans
 from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Sources
 from geometry.arrays import F64
-from geometry.bounds.lower_kernels import LOWER, sum_lower_bounds
-from geometry.statistics.moments import Mean, average
+from geometry.bounds.lower import LOWER, sum_lower_bounds
+from geometry.statistics.intervals import Mean, average
 from storage.warehouse.rows import build_batch, index_columns
 
 SCORES = {"precision": "f_r_max", "recall": "f_r_min"}

@@ -17,12 +17,9 @@ from dagster_project.analysis.cluster import limit_threads, run_in_parallel, sel
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import average_over_ln_n, half_octave_grid
-from geometry.separation.chance import separability
+from geometry.separation.chance import NULLS, SeparationCurve, separability, separation_curve
 from geometry.separation.comparisons import MEASURES
-from geometry.separation.curves import SeparationCurve, separation_curve
-from geometry.separation.nulls import NULLS
-from geometry.statistics.intervals import DIFFERENCE
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import DIFFERENCE, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import BLOCK_BYTES, count_keys, list_attending_layers, read_layer, split_sequences
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.statistics.moments import Mean
+from geometry.statistics.intervals import Mean
 from storage.warehouse.rows import build_batch, index_columns
 from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, split_sequences
 

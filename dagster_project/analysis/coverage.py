@@ -12,7 +12,7 @@ from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64, Bool
 from geometry.bounds import lower
 from geometry.grids import compute_log_weights, log_grid
-from geometry.statistics.jackknife import leave_one_out
+from geometry.statistics.intervals import leave_one_out
 from storage.warehouse.rows import build_batch
 
 METRICS = ("precision", "recall")

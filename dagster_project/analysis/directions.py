@@ -15,7 +15,7 @@ from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
-    from geometry.assumptions.directions import PrincipalDirections
+    from geometry.assumptions.values import PrincipalDirections
     from storage.zarr.sequences import SequenceStore
 
     Heads = Sequence[PrincipalDirections | None]
@@ -35,7 +35,7 @@ def compute_value_directions(sources: Sources) -> Rows:
 
 def _compute_directions(tensors: "SequenceStore", layer: int) -> "Heads":
     """Principal directions of the KV heads of a layer, over all sequences and all positions but the sink."""
-    from geometry.assumptions.directions import DirectionMoments
+    from geometry.assumptions.values import DirectionMoments
 
     size = tensors.layers[layer]
     moments = [DirectionMoments(size.head_dim) for _ in range(size.kv_heads)]

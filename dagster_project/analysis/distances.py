@@ -13,10 +13,8 @@ from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
-from geometry.limits.distances import random_subset_distance
-from geometry.limits.exponents import fit_exponents
-from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.moments import Moments, average, estimate_mean
+from geometry.limits import fit_exponents, random_subset_distance
+from geometry.statistics.intervals import POSITIVE, Moments, average, estimate_mean
 from storage.warehouse.rows import build_batch, build_listed, fill_columns
 
 DISTANCES = ("relative_distance", "relative_random_distance")

@@ -20,10 +20,18 @@ from dagster_project.analysis.sources import Rows
 from dagster_project.study.families import Family
 from geometry.arrays import F64, I64
 from geometry.selection.overlap import count_shared
-from geometry.statistics.differences import estimate_difference, find_onset
-from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, UNBOUNDED, Domain, Estimate
-from geometry.statistics.jackknife import average_known
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import (
+    DIFFERENCE,
+    POSITIVE,
+    SHARE,
+    UNBOUNDED,
+    Domain,
+    Estimate,
+    average_known,
+    estimate_difference,
+    estimate_mean,
+    find_onset,
+)
 from storage.warehouse.connection import locate_database, open_database
 from storage.warehouse.rows import build_batch
 

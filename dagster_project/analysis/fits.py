@@ -14,9 +14,7 @@ from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.decay import fit_decay
-from geometry.statistics.intervals import DIFFERENCE
-from geometry.statistics.jackknife import average_known, leave_one_out
-from geometry.statistics.moments import Moments, estimate_mean
+from geometry.statistics.intervals import DIFFERENCE, Moments, average_known, estimate_mean, leave_one_out
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 

@@ -21,8 +21,7 @@ from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.study.settings import EffectsSettings
 from geometry.arrays import F64
-from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import POSITIVE, estimate_mean
 from storage.errors import UserError
 from storage.files.parts import read_part
 from storage.files.pieces import Pieces

@@ -15,8 +15,7 @@ from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
 from geometry.selection.errors import count_keys_below
-from geometry.statistics.intervals import Domain
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import Domain, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 
 SHARES = ("n_50", "n_90", "n_99")

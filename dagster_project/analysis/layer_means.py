@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.statistics.intervals import Estimate
-from geometry.statistics.moments import Mean, average
+from geometry.statistics.intervals import Estimate, Mean, average
 from storage.warehouse.rows import build_batch, index_columns
 
 

@@ -16,8 +16,7 @@ from dagster_project.analysis.sink import SinkEffect
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics, follow_cosines
-from geometry.statistics.intervals import SHARE
-from geometry.statistics.moments import Moments, estimate_mean
+from geometry.statistics.intervals import SHARE, Moments, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 
 

@@ -5,9 +5,8 @@ import pyarrow as pa
 
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.assumptions.norms import estimate_variation, variation
-from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.moments import estimate_mean
+from geometry.assumptions.values import estimate_variation, variation
+from geometry.statistics.intervals import POSITIVE, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import list_attending_layers
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import count_threads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
-from geometry.bounds.lower import INGREDIENTS, Ingredients
-from geometry.bounds.lower_kernels import measure_margins
+from geometry.bounds.lower import INGREDIENTS, Ingredients, measure_margins
 from geometry.grids import log_grid
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize

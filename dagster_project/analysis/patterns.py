@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.quantities import PATTERNS
-from geometry.statistics.intervals import SHARE
-from geometry.statistics.lifts import compare_with_chance
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import SHARE, estimate_mean
+from geometry.statistics.verdicts import compare_with_chance
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import find_present_heads
 

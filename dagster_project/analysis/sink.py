@@ -10,9 +10,8 @@ from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
-from geometry.statistics.associations import LEAST_HEADS
-from geometry.statistics.intervals import RESOLUTION
-from geometry.statistics.jackknife import average_known, estimate_correlation, leave_one_out
+from geometry.statistics.arrangements import LEAST_HEADS
+from geometry.statistics.intervals import RESOLUTION, average_known, estimate_correlation, leave_one_out
 from storage.warehouse.rows import build_batch, fill_columns
 
 

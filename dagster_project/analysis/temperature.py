@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from dagster_project.analysis.sources import Rows, Sources
+from geometry import limits
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid
-from geometry.limits import jacobian, tempered
-from geometry.statistics.intervals import DIFFERENCE
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import DIFFERENCE, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, split_sequences
 
@@ -92,13 +91,13 @@ def _compute_sequence(
     task: _Task, sequence: int, first: int, weights: NDArray[np.float32], learned: NDArray[np.float32]
 ) -> Result:
     """The results of one sequence, from the weights of its keys, (head, key), and of the learned sink, (head,)."""
-    norms = jacobian.sensitivity(weights, task.temperatures, learned)
+    norms = limits.sensitivity(weights, task.temperatures, learned)
     if sequence >= task.whole:
         return norms, None
     keys = slice(first, task.position + 1)
     values = read_layer(task.tensors, "values", task.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
-    by_temperature = tempered.selection_by_temperature(
+    by_temperature = limits.selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),
         values[:, None],
         task.temperatures,
@@ -124,7 +123,7 @@ def _build_rows(task: _Task, results: Sequence[Result]) -> Rows:
 
 def _build_selection_columns(task: _Task, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_means``; the differences from T = 1 are those of the same sequences."""
-    names = (*tempered.MEASURES, "distance", "random_distance")
+    names = (*limits.MEASURES, "distance", "random_distance")
     means = estimate_mean(parts).value  # (quantity, head, T, N)
     columns = dict(zip(names, means, strict=True))
     own = task.temperatures.index(1.0) if 1.0 in task.temperatures else None

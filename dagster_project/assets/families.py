@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SOURCES = {
     "dagster_project.analysis": ("families.py",),
-    "geometry.statistics": ("differences.py", "intervals.py", "moments.py"),
+    "geometry.statistics": ("intervals.py",),
     "geometry.selection": ("overlap.py",),
 }
 """The code that determines the tables of a family, with the SQL of their declarations."""

@@ -1,7 +1,7 @@
 """Decay of the similarity of value states with distance: the fit of Assumption 2, with and without a floor.
 
 Holds the two curves, their least-squares fits and the influence of the data on a fit. What does not belong here: the
-cosines (``geometry.assumptions.similarity``), and means or standard errors over sequences.
+cosines (``geometry.assumptions.values``), and means or standard errors over sequences.
 
 Both curves have the form 1 − y = s (1 − e^{−βk}): the exponential with s = 1, the one with floor c with s = 1 − c. For
 a given β the best s is known, so either fit is a search over β alone, and all minima are found between the points of a
@@ -17,7 +17,46 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from geometry.arrays import F64
-from geometry.assumptions.residuals import effective_points
+from geometry.assumptions.values import autocorrelation
+
+
+def effective_points(residual: F64, known: NDArray[np.bool_] | None = None) -> float:
+    """Effective sample size m/τ of m residuals in order, τ their integrated autocorrelation time.
+
+    Parameters
+    ----------
+    residual
+        Residuals of a fit at equal steps, (n,), of mean about 0.
+    known
+        Which of them are known, (n,); all by default. The others may be any finite number.
+
+    Returns
+    -------
+    float
+        Between 1 and m; m if all residuals are 0.
+
+    Notes
+    -----
+    τ = 1 + 2 Σ_l r_l with r_l the autocorrelation at lag l, an average over the pairs that are known, times 1 − l/n.
+    The sum ends before the first pair r_2k + r_2k+1 that is not positive: beyond it the terms are mostly noise. The
+    variance of the residuals' mean is that of m/τ independent ones. O(n log n).
+
+    References
+    ----------
+    C. J. Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992: initial positive sequence.
+    """
+    n = residual.size
+    there = np.ones(n) if known is None else known.astype(np.float64)
+    count = float(there.sum())
+    products, pairs = autocorrelation((residual * there)[None]), np.rint(autocorrelation(there[None]))
+    if not products[:1].sum() > 0:
+        return count
+    average = np.divide(products, pairs, out=np.zeros(n), where=pairs > 0)
+    correlation = average / average[0] * (1.0 - np.arange(n) / n)
+    sums = correlation[: n - n % 2].reshape(-1, 2).sum(axis=1)
+    positive = sums[: np.argmax(sums <= 0) if (sums <= 0).any() else sums.size]
+    return count / min(max(2.0 * float(positive.sum()) - 1.0, 1.0), count)
+
 
 RESOLUTION = 1e-9
 """Smallest difference of cosines that float32 value states resolve; it limits rates and residuals as well."""

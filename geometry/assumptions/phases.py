@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64
+from geometry.assumptions.decay import effective_points
 from geometry.assumptions.phase_kernels import (
     LEAST_OSCILLATION,
     cosine_sums,
     follow_starts,
     least_squares_by_frequency,
 )
-from geometry.assumptions.residuals import effective_points
 
 RESOLUTION = 2.0**-24
 """Relative rounding error of a float32 weight: residuals of log weight below it count as 0."""
@@ -219,7 +219,7 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
 
     Weights of neighbouring positions have correlated residuals, which would be taken for an oscillation if every
     position counted as independent. The BIC therefore uses the logarithm of the likelihood for the effective number of
-    points of the residuals of the closest fit (``geometry.assumptions.residuals``); the penalty is that of all
+    points of the residuals of the closest fit (``geometry.assumptions.decay``); the penalty is that of all
     positions.
 
     Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the

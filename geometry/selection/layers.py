@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F32
-from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
+from geometry.assumptions.values import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
 from geometry.bounds.scale_free import bound_ordered
 from geometry.grids import quantile_over_ln_n
 from geometry.inputs import check_heads, choose_device

@@ -1,18 +1,21 @@
 """AUC of a head's selection, and its measures compared with those of two null models: the public functions.
 
 Holds ``separation``, ``separability`` and the result type of the latter. What does not belong here: how the numbers are
-computed (``geometry.separation.comparisons`` and ``geometry.separation.nulls``) and files.
+computed (``geometry.separation.comparisons`` and ``geometry.separation.chance``) and files.
 """
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.arrays import F64, I64
+from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
 from geometry.inputs import (
     GROUP,
@@ -20,17 +23,87 @@ from geometry.inputs import (
     check_heads,
     choose_device,
     convert_array,
+    convert_dtype,
     iterate_groups,
 )
+from geometry.selection.keys import compare_distances, distance
 from geometry.separation.comparisons import (
     MEASURES,
     arrange_keys,
     compare,
     compute_auc,
+    compute_measures,
     count_selections,
     count_tile_rows,
+    select,
 )
-from geometry.separation.nulls import NULLS, separability_of_heads
+from geometry.separation.kernels import enclose_row, error_factors, find_group
+
+U64 = NDArray[np.uint64]
+
+NULLS = ("random_selection", "shuffled_values")
+"""The nulls by name."""
+
+
+def make_key(words: I64) -> U64:
+    """The key of the generator for the words that identify a head, uint64 (2,); words: whole numbers ≥ 0, (words,)."""
+    entropy = np.ascontiguousarray(words, np.uint64).view(np.uint32)  # a fixed number of them per word
+    return np.asarray(np.random.SeedSequence(entropy).generate_state(2, np.uint64), np.uint64)
+
+
+def draw_order(key: U64, draw: int, n: int) -> I64:
+    """A random order of n keys, (n,)."""
+    return _STREAM.seek(key, "random_selection", draw).permutation(n)
+
+
+def shuffle_places(key: U64, draw: int, n: int, *, sink: bool) -> I64:
+    """The position of the value state assigned to each of n positions, (n,); the last and the sink keep theirs."""
+    places, movable = np.arange(n), slice(1 if sink else 0, n - 1)
+    places[movable] = _STREAM.seek(key, "shuffled_values", draw).permutation(places[movable])
+    return places
+
+
+class _Stream(threading.local):
+    """A generator of each thread, which is set to where a draw begins: a new one takes ten times as long."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.Generator(np.random.Philox(key=0))
+
+    def seek(self, key: U64, null: str, draw: int) -> np.random.Generator:
+        """The generator at the beginning of a draw."""
+        place = {"counter": (0, 0, draw, NULLS.index(null)), "key": key}
+        unused = {"buffer": (0,) * 4, "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.generator.bit_generator.state = {"bit_generator": "Philox", "state": place} | unused
+        return self.generator
+
+
+_STREAM = _Stream()
+
+
+def separability_of_heads(
+    weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool, place: str = "cpu"
+) -> F64:
+    """The measures of heads, and their means over the draws of each null, (1 + nulls, head, measure, grid).
+
+    Of heads that share their value states: weights (head, n), values (n, d), words (head, words), sizes (grid,); means
+    over no draws are NaN. place: as in ``geometry.separation.comparisons.Keys``.
+    """
+    keys, streams = arrange_keys(weights, values, place), [make_key(of_head) for of_head in words]
+    heads, n = weights.shape
+    measures = np.zeros((1 + len(NULLS), heads, len(MEASURES), len(sizes)))
+    measures[0] = compute_measures(compare(keys, sizes), sizes, n)
+    together = max(1, count_selections(n, len(sizes)) // heads)
+    for first in range(0, draws, together):
+        some = [(key, draw) for draw in range(first, min(first + together, draws)) for key in streams]
+        orders = np.array([draw_order(key, draw, n) for key, draw in some])
+        places = np.array([shuffle_places(key, draw, n, sink=sink) for key, draw in some])
+        random = select(keys, sizes, orders, np.arange(len(some)) % heads)
+        counts = compare(keys, sizes, random), compare(keys.shuffle(places), sizes)
+        of_draws = compute_measures(np.concatenate(counts, axis=1), sizes, n)
+        measures[1:] += of_draws.reshape(len(NULLS), -1, *measures.shape[1:]).sum(axis=1)
+    measures[1:] = measures[1:] / draws if draws else np.nan
+    return measures
+
 
 __all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
 
@@ -200,3 +273,96 @@ def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:
         raise ValueError(
             f"seed must have the shape (…, words) with leading axes that broadcast to {lead}, got {words.shape}"
         ) from None
+
+
+@dataclass(frozen=True)
+class SeparationCurve:
+    """Precision and Recall of one selection within every radius about s_N at which they change (eq. 2, 3 and 32).
+
+    Arrays are float64 (points,), one point for each distance at which there are keys, ascending; keys at equal
+    distances make one point. At r_min Precision is not 1 as in eq. 4, because the closed ball contains a key left out.
+    """
+
+    radius: F64
+    """r, in the unit of the values."""
+    precision: F64
+    """P(r, N), the share of selected keys among those within r (eq. 2)."""
+    recall: F64
+    """R(r, N) = F_in(r), the share of the selected keys that is within r (eq. 3, 32)."""
+    false_positive_share: F64
+    """The share of the keys left out that is within r."""
+    auc: float
+    """AUC(N), the area under Recall over the share of false positives, joined by straight lines starting at (0, 0)."""
+
+
+def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> SeparationCurve:
+    """P(r, N), R(r, N) and the share of false positives of one head over all radii r, for one N.
+
+    Parameters
+    ----------
+    weights
+        Attention weights α of one query over the keys it may attend to, in order of position, (n,), as for
+        ``selection_profile``.
+    values
+        Value states v of the same keys, (n, d).
+    n
+        N, from 1 to n − 1.
+
+    Returns
+    -------
+    SeparationCurve
+        ``auc`` is that of ``separation``. As there, keys are in exact order, and keys of equal y are equally far.
+
+    Raises
+    ------
+    ValueError
+        If ``weights`` has more than one axis, or for the reasons given in ``separation``.
+
+    Notes
+    -----
+    O(n log n + n d).
+
+    References
+    ----------
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 2, 3, 32.
+    """
+    alpha, states = convert_array(weights), convert_array(values)
+    check_heads(alpha, states)
+    if alpha.ndim != 1 or states.ndim != 2:
+        raise ValueError(
+            f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
+        )
+    auc = separation(alpha, states, [n])
+    keys = arrange_keys(convert_dtype(alpha)[None], convert_dtype(states))
+    y, s = keys.weigh(0), select(keys, np.array([n])).s[0, 0]
+    ends = list(_iterate_by_distance(y, keys.a[0], s))
+    order, last = np.array([key for key, _ in ends]), np.array([is_last for _, is_last in ends])
+    selected, left_out = (np.cumsum(part)[last] for part in (order < n, order >= n))
+    ones = np.ones(len(alpha))
+    radius = np.array([distance(s, ones, y, key) for key in order[last]])
+    return SeparationCurve(
+        radius=np.maximum.accumulate(np.ldexp(radius, keys.exponent)),
+        precision=selected / (selected + left_out),
+        recall=selected / n,
+        false_positive_share=left_out / (len(alpha) - n),
+        auc=float(auc[0]),
+    )
+
+
+def _iterate_by_distance(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
+    """Iterate over the keys by distance of their y, of norm a, from s, (d,): each, and whether the next is farther."""
+    (low, high), (slope, bend) = np.empty((2, a.size)), error_factors(s.size)
+    enclose_row(y @ s, a, slope * float(np.linalg.norm(s)), bend, low, high)
+    order, ones, start = np.argsort(low), np.ones(len(y)), 0
+    rank = np.zeros_like(order)
+
+    def farther(key: int, other: int) -> int:
+        return int(np.sign(compare_distances(s, ones, y, key, other)))
+
+    while start < len(order):
+        stop, _ = find_group(start, order, low, high, rank, 0)
+        group = sorted(map(int, order[start:stop]), key=cmp_to_key(farther))
+        for key, following in pairwise(group):
+            yield key, farther(following, key) > 0
+        yield group[-1], True
+        start = stop

@@ -2,7 +2,7 @@
 
 Computes 2 W, K_in and K_out for some N from the weights and value states of a head, with NumPy and the compiled
 kernels, and from these Precision, Recall, F, specificity and AUC. What does not belong here: checks of the input
-(``geometry.separation.chance``) and random draws (``geometry.separation.nulls``).
+(``geometry.separation.chance``) and random draws (``geometry.separation.chance``).
 """
 
 import threading

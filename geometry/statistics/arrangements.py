@@ -1,10 +1,16 @@
 """Random arrangements: how often things in another order give a statistic as large, drawn until that decides."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import factorial, prod
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from geometry.arrays import F64, I64, Bool
+from geometry.statistics.intervals import RESOLUTION, estimate_mean, leave_one_out, transform_fisher
 
 Count = Callable[[np.random.Generator, int], tuple[int, int]]
 """Draws so many arrangements and counts those whose statistic is as high as that of the data, and as low."""
@@ -78,3 +84,288 @@ def settle(arrangements: Mapping[str, list[Arrangements]], decide: Callable[[End
             return
         for one in short:
             one.extend(min(3 * one.draws, MOST_DRAWS - one.draws))
+
+
+LEAST_HEADS = 3
+"""Least number of heads of a correlation: that of two heads is always 1 or −1."""
+
+
+@dataclass(frozen=True)
+class Association:
+    """The correlation of two quantities over heads within layers."""
+
+    of_sequences: F64
+    """Fisher's z of each sequence, (S,); of a difference, that of both. NaN where a quantity does not vary."""
+    arranged: Arrangements | None
+    """The mean correlation beside those of KV groups in random places of their layers; None without one."""
+    heads: int
+    """Number of heads that have both quantities in every sequence."""
+
+    @property
+    def p(self) -> float:
+        """The two-sided p value of the arrangements; NaN without a correlation."""
+        if self.arranged is None:
+            return math.nan
+        return min(1.0, 2 * min(self.arranged.p(above=above) for above in (True, False)))
+
+
+def associate(
+    x: ArrayLike, y: ArrayLike, layers: ArrayLike, groups: ArrayLike, *, less: ArrayLike | None = None, seed: int = 0
+) -> Association:
+    """Correlate two quantities of heads within layers, sequence by sequence.
+
+    Parameters
+    ----------
+    x, y
+        Quantities of every sequence and head, (S, heads); heads that lack one in any sequence (NaN) are left out.
+    layers, groups
+        Layer and KV group of each head, (heads,). Groups are arranged within their layer, among those of equal size.
+    less
+        If given, another quantity like ``x``: the result is the correlation of x minus that of this one.
+    seed
+        Seed of the arrangements.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree.
+    """
+    given = [np.asarray(values, np.float64) for values in (x, y, *([] if less is None else [less]))]
+    places = [np.asarray(place, np.int64) for place in (layers, groups)]
+    if given[0].ndim != 2 or any(values.shape != given[0].shape for values in given):
+        msg = f"x, y and less must be of one shape (sequences, heads), got {[values.shape for values in given]}"
+        raise ValueError(msg)
+    if any(place.shape != given[0].shape[1:] for place in places):
+        msg = f"layers and groups must have an element for each of {given[0].shape[1]} heads"
+        raise ValueError(msg)
+    known = np.all([np.isfinite(values).all(axis=0) for values in given], axis=0)
+    layer, group = (place[known] for place in places)
+    one, other, *subtracted = (_normalise(values[:, known], layer) for values in given)
+    blocks = _find_blocks(layer, group)
+    z, mean = _correlate(one, other), one
+    if subtracted:
+        z, mean = z - _correlate(subtracted[0], other), one - subtracted[0]
+    defined = ~np.isnan(z)
+    return Association(z, _arrange(mean[defined], other[defined], blocks, seed), int(known.sum()))
+
+
+def rank_within(values: ArrayLike, layers: ArrayLike) -> F64:
+    """Ranks of the heads among those of their layer, over their number, (S, heads); equal numbers share their ranks."""
+    from scipy.stats import rankdata  # imported here because it is slow to import
+
+    given, place = np.asarray(values, np.float64), np.asarray(layers)
+    ranks = np.full(given.shape, np.nan)
+    for layer in np.unique(place):
+        own = place == layer
+        ranks[:, own] = rankdata(given[:, own], axis=1, nan_policy="omit") / own.sum()
+    return ranks
+
+
+def correlate_heads(x: ArrayLike, y: ArrayLike) -> F64:
+    """Pearson correlations over the heads that have both numbers, (…, heads) → (…).
+
+    They are shown, never judged. NaN for fewer than ``LEAST_HEADS`` heads, or where a quantity is the same in all.
+    """
+    one, other = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(y, np.float64))
+    known = ~(np.isnan(one) | np.isnan(other))
+    apart = [_centre(np.where(known, values, 0.0), known) for values in (one, other)]
+    scale = np.sqrt((apart[0] ** 2).sum(axis=-1)) * np.sqrt((apart[1] ** 2).sum(axis=-1))
+    defined = (known.sum(axis=-1) >= LEAST_HEADS) & (scale > 0)
+    products = (apart[0] * apart[1]).sum(axis=-1) / np.where(defined, scale, 1.0)
+    return np.where(defined, np.clip(products, -1, 1), np.nan)
+
+
+def _centre(values: F64, known: Bool) -> F64:
+    """Differences to the mean over the last axis; 0 where all values are equal up to rounding."""
+    count = np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    apart = np.where(known, values - values.sum(axis=-1, keepdims=True) / count, 0.0)
+    size = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    return np.where(np.abs(apart).max(axis=-1, keepdims=True, initial=0.0) > RESOLUTION * size, apart, 0.0)
+
+
+def _normalise(values: F64, layer: I64) -> F64:
+    """Differences to the mean of the layer, of length 1 in each sequence, (S, heads); 0 where nothing varies."""
+    apart = np.zeros(values.shape)
+    for number in np.unique(layer):
+        own = layer == number
+        apart[:, own] = _centre(values[:, own], np.ones((1, int(own.sum())), np.bool_))
+    length = np.sqrt((apart**2).sum(axis=1, keepdims=True))
+    scaled: F64 = np.divide(apart, length, out=np.zeros_like(apart), where=length > 0)
+    return scaled
+
+
+def _correlate(one: F64, other: F64) -> F64:
+    """Fisher's z of each sequence, from two normalised quantities, (S, heads) → (S,); NaN where one is 0."""
+    varies = one.any(axis=1) & other.any(axis=1) & (one.shape[1] >= LEAST_HEADS)
+    return np.where(varies, transform_fisher((one * other).sum(axis=1)), np.nan)
+
+
+def _find_blocks(layer: I64, group: I64) -> list[I64]:
+    """Heads that may be exchanged: for every layer and size of group the heads of each such group, (groups, size)."""
+    members: dict[tuple[int, int], list[I64]] = {}
+    for number in np.unique(group):
+        heads = np.flatnonzero(group == number)
+        members.setdefault((int(layer[heads[0]]), heads.size), []).append(heads)
+    return [np.stack(of_size) for of_size in members.values()]
+
+
+def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements | None:
+    """The correlation summed over sequences beside those of random arrangements; None if there is none.
+
+    An arrangement π of the groups of a block contributes Σ_g A[g, π(g)], A[g, h] the product of the heads of g and h
+    summed over sequences; so an arrangement costs as many sums as there are groups.
+    """
+    if not one.any() or not other.any():
+        return None
+    products = [np.einsum("sgk,shk->gh", one[:, block], other[:, block]) for block in blocks]
+    observed = float(sum(np.trace(of_block) for of_block in products))
+    slack = RESOLUTION * max(1.0, len(one))
+
+    def count(rng: np.random.Generator, draws: int) -> tuple[int, int]:
+        drawn = np.zeros(draws)
+        for of_block in products:
+            groups = np.arange(len(of_block))
+            drawn += of_block[groups, rng.permuted(np.tile(groups, (draws, 1)), axis=1)].sum(axis=1)
+        return int((drawn >= observed - slack).sum()), int((drawn <= observed + slack).sum())
+
+    ways = float(np.prod([math.factorial(len(block)) for block in blocks], dtype=np.float64))
+    return Arrangements(count, f"{sum(map(len, blocks)):,} KV groups", ways, seed)
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a quantity differs between the layers of a model."""
+
+    first_half: F64
+    """Mean over the first half of the layers, (S,); of an odd number, the middle one is in neither."""
+    last_half: F64
+    """Mean over the last half."""
+    by_depth: Arrangements
+    """The largest change with depth, beside that of layers in random order, each in a place of its kind."""
+    step: int | None
+    """First layer after a step, if the change is one: whichever sequence is left out, it is there and larger than any
+    other change, and it predicts a sequence better than a straight line does, with the whole interval of R²."""
+    full: F64 | None
+    """Mean over the layers of full attention, (S,); None if all layers are of one kind."""
+    local: F64 | None
+    """Mean over the others."""
+    by_kind: Arrangements | None
+    """The difference of both, beside that of the kinds in random order."""
+    kinds_explain_more: bool
+    """Whether kinds explain more of the variance over layers than any change with depth."""
+
+
+def measure_change(profiles: ArrayLike, full: ArrayLike, *, seed: int = 0) -> Change:
+    """Measure how a quantity changes over layers.
+
+    Parameters
+    ----------
+    profiles
+        Means of every sequence and layer, (S, L) with S ≥ 2 and L ≥ 2, without NaN.
+    full
+        Whether each layer has full attention, (L,) bool.
+    seed
+        Seed of the random orders.
+    """
+    values, is_full = np.asarray(profiles, np.float64), np.asarray(full, np.bool_)
+    mean, shapes, half = values.mean(axis=0), build_shapes(values.shape[1]), values.shape[1] // 2
+    kinds = [np.flatnonzero(is_full == kind) for kind in np.unique(is_full)]
+    mixed = len(kinds) > 1
+    contrast = _scale(is_full.astype(np.float64)) if mixed else np.zeros(len(mean))
+    return Change(
+        values[:, :half].mean(axis=1),
+        values[:, -half:].mean(axis=1),
+        arrange_layers(_leave_out_kinds(mean, kinds), shapes, kinds, seed=seed),
+        _find_step(values, shapes),
+        values[:, is_full].mean(axis=1) if mixed else None,
+        values[:, ~is_full].mean(axis=1) if mixed else None,
+        arrange_layers(mean, contrast, seed=seed) if mixed else None,
+        bool(abs(contrast @ mean) > np.abs(shapes @ mean).max()),
+    )
+
+
+def build_shapes(layers: int) -> F64:
+    """Changes that rise with depth, (layers, layers): a step before each layer but the first, then a straight line.
+
+    Each has mean 0 and length 1, so that its product with a profile is a correlation times the profile's spread.
+    """
+    along = np.arange(layers)
+    steps = (along >= along[1:, None]).astype(np.float64)
+    return np.stack([_scale(shape) for shape in (*steps, along.astype(np.float64))])
+
+
+def _scale(shape: F64) -> F64:
+    """A shape less its mean, of length 1."""
+    apart = shape - shape.mean()
+    scaled: F64 = apart / np.linalg.norm(apart)
+    return scaled
+
+
+def _leave_out_kinds(profile: F64, kinds: list[I64]) -> F64:
+    """A profile less the mean of each kind of layer."""
+    apart = profile.copy()
+    for layers in kinds:
+        apart[layers] -= profile[layers].mean()
+    return apart
+
+
+def arrange_layers(
+    profile: ArrayLike, shapes: ArrayLike, kinds: Sequence[I64] | None = None, *, seed: int = 0
+) -> Arrangements:
+    """The largest rise, and the largest fall, of a profile by any shape, beside those of its layers in random order.
+
+    Parameters
+    ----------
+    profile
+        A number of each layer, (L,).
+    shapes
+        What a rise is: numbers of each layer with the sum 0, (L,) or of several shapes (shapes, L).
+    kinds
+        Layers that are exchanged with each other, of each kind; by default all.
+    seed
+        Seed of the random orders.
+    """
+    values, rises = np.asarray(profile, np.float64), np.atleast_2d(np.asarray(shapes, np.float64))
+    places = [np.arange(len(values))] if kinds is None else kinds
+    products = rises @ values
+    slack = RESOLUTION * max(1.0, float(np.abs(products).max()))
+
+    def count(rng: np.random.Generator, draws: int) -> tuple[int, int]:
+        orders = np.empty((draws, len(values)), np.int64)
+        for layers in places:
+            orders[:, layers] = rng.permuted(np.tile(layers, (draws, 1)), axis=1)
+        drawn = values[orders] @ rises.T
+        above = drawn.max(axis=1) >= products.max() - slack
+        below = drawn.min(axis=1) <= products.min() + slack
+        return int(above.sum()), int(below.sum())
+
+    return Arrangements(count, f"{len(values)} layers", _count_ways(rises, places), seed)
+
+
+def _count_ways(shapes: F64, kinds: Sequence[I64]) -> float:
+    """In how many ways layers can be ordered that some shape tells apart."""
+    ways = 1.0
+    for layers in kinds:
+        alike = np.unique(shapes[:, layers].round(12), axis=1, return_counts=True)[1]
+        ways *= float(factorial(len(layers)) // prod(factorial(int(count)) for count in alike))
+    return ways
+
+
+def _find_step(values: F64, shapes: F64) -> int | None:
+    """First layer after the step of all profiles; None if it is not certain, or none."""
+    others = leave_one_out(values)
+    largest = np.abs(others @ shapes.T).argmax(axis=1)
+    place, line = int(largest[0]), len(shapes) - 1
+    if place == line or (largest != place).any():
+        return None
+    total = np.square(values - values.mean(axis=1, keepdims=True)).sum(axis=1)
+    squares = [np.square(values - _predict(others, shapes[shape])).sum(axis=1) for shape in (place, line)]
+    varies: Bool = total > 0
+    gain = estimate_mean((squares[1][varies] - squares[0][varies]) / total[varies])
+    return place + 1 if gain.low > 0 else None
+
+
+def _predict(profiles: F64, shape: F64) -> F64:
+    """The least squares of profiles by one shape and a constant, (S, L)."""
+    predicted: F64 = profiles.mean(axis=1, keepdims=True) + np.outer(profiles @ shape, shape)
+    return predicted

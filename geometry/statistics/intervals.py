@@ -3,16 +3,17 @@
 The model is fixed and its texts are the sample: every head is measured, so that only sequences are random. A mean over
 sequences has the interval mean ± t·sd/√S with S − 1 degrees of freedom. Any other statistic of the sequences, such as
 a correlation of means or a fit to a mean curve, is computed again without each sequence
-(``geometry.statistics.jackknife``), with the same t. ``docs/statistics.md`` has the measured coverage.
+(``geometry.statistics.intervals``), with the same t. ``docs/statistics.md`` has the measured coverage.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.arrays import F64
+from geometry.arrays import F64, I64
 
 LEVEL = 0.95
 """Probability with which an interval covers the value that infinitely many sequences would give."""
@@ -73,3 +74,248 @@ def student_quantile(sequences: int | NDArray[np.integer] | F64, level: float = 
 
     degrees = np.asarray(sequences, np.float64) - 1
     return np.where(degrees > 0, special.stdtrit(np.maximum(degrees, 1), (1 + level) / 2), np.nan)
+
+
+class Moments:
+    """Mean and spread over sequences of an array of quantities, element by element, without NaN.
+
+    A quantity that is the same in all sequences has exactly that mean and no spread. Blocks are joined by the formula
+    of Chan, Golub & LeVeque (1979), so that digits that all sequences share do not reduce the precision.
+
+    Memory: 24 bytes for each element of the quantities of one sequence, and while a block is added 86 more and 12 for
+    each element of the block.
+    """
+
+    def __init__(self) -> None:
+        self.counts: I64 = np.zeros((), np.int64)
+        """Number of sequences that have the quantity."""
+        self._mean: F64 = np.zeros(())
+        self._squares: F64 = np.zeros(())
+
+    def add(self, block: ArrayLike) -> None:
+        """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
+        values = np.asarray(block)
+        if not len(values):
+            return
+        known = ~np.isnan(values)
+        counts: I64 | int = len(values) if (is_whole := bool(known.all())) else known.sum(axis=0)
+        first = values[0] if is_whole else np.take_along_axis(values, known.argmax(axis=0)[None], axis=0)[0]
+        apart = np.subtract(values, first, dtype=np.float64)
+        if not is_whole:
+            apart[~known] = 0
+        middle = apart.sum(axis=0) / np.maximum(counts, 1)
+        apart -= middle
+        if not is_whole:
+            apart[~known] = 0
+        self.merge(counts, np.where(counts > 0, first, 0.0) + middle, np.einsum("s...,s...->...", apart, apart))
+
+    def merge(self, counts: I64 | int, mean: F64, squares: F64) -> None:
+        """Add sequences by their number, mean, and sum of squared differences to it, each (…)."""
+        if not self.counts.any():
+            self.counts, self._mean, self._squares = np.asarray(counts, np.int64), mean, squares
+            return
+        total = self.counts + counts
+        apart = mean - self._mean
+        share = counts / np.maximum(total, 1)
+        self._squares = self._squares + squares + np.square(apart) * (self.counts * share)
+        self._mean = self._mean + apart * share
+        self.counts = total
+
+    @property
+    def mean(self) -> F64:
+        """The mean; NaN where no sequence has the quantity."""
+        return self._mean if self.counts.all() else np.where(self.counts > 0, self._mean, np.nan)
+
+    def estimate(self, domain: Domain = UNBOUNDED) -> Estimate:
+        """The mean with its error and interval over sequences."""
+        error = np.sqrt(self._squares / np.where(self.counts > 1, self.counts * (self.counts - 1.0), np.nan))
+        return make_estimate(self.mean, error, self.counts, domain)
+
+
+@dataclass
+class Mean:
+    """Mean over sequences of an array of quantities alone, element by element, without NaN."""
+
+    counts: I64 | int = 0
+    """Number of sequences that have the quantity."""
+    total: F64 | float = 0.0
+    """Its sum over them."""
+
+    def add(self, block: ArrayLike) -> None:
+        """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
+        values = np.asarray(block)
+        counts, total = len(values), values.sum(axis=0, dtype=np.float64)
+        if np.isnan(total).any():
+            known = ~np.isnan(values)
+            counts, total = known.sum(axis=0), values.sum(axis=0, dtype=np.float64, where=known)
+        self.merge(Mean(counts, total))
+
+    def merge(self, other: "Mean") -> None:
+        """Add the sequences of another mean."""
+        self.counts, self.total = self.counts + other.counts, self.total + other.total
+
+    @property
+    def value(self) -> F64:
+        """The mean; NaN where no sequence has the quantity."""
+        with np.errstate(invalid="ignore"):  # 0/0
+            return np.divide(self.total, self.counts)
+
+
+def average(values: ArrayLike) -> Mean:
+    """The mean over sequences, (S, …) → (…), of those that are not NaN, which others can be merged with."""
+    mean = Mean()
+    mean.add(values)
+    return mean
+
+
+def estimate_mean(values: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:
+    """The mean over sequences, (S, …) → (…), of those that are not NaN."""
+    moments = Moments()
+    moments.add(values)
+    return moments.estimate(domain)
+
+
+def estimate_jackknife(whole: ArrayLike, left_out: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:
+    """The statistic of all sequences, with its error from the values without each sequence.
+
+    Parameters
+    ----------
+    whole
+        The statistic of all sequences, (…).
+    left_out
+        The statistic without each sequence, (S, …); there is no interval where one is NaN.
+    domain
+        Smallest and largest possible value.
+    """
+    without = np.asarray(left_out, np.float64)
+    spread = estimate_mean(compute_pseudo_values(whole, without))
+    error = np.where(np.isnan(without).any(axis=0), np.nan, spread.error)
+    return make_estimate(whole, error, len(without), domain)
+
+
+def estimate_correlation(whole: ArrayLike, left_out: ArrayLike) -> Estimate:
+    """A correlation of all sequences, with the jackknife's interval in Fisher's z; arguments as for the jackknife.
+
+    The error is that of the correlation, to first order.
+    """
+    z = estimate_jackknife(transform_fisher(whole), transform_fisher(left_out))
+    value = np.tanh(z.value)
+    return Estimate(value, z.error * (1 - value**2), np.tanh(z.low), np.tanh(z.high))
+
+
+def compute_pseudo_values(whole: ArrayLike, left_out: ArrayLike) -> F64:
+    """Jackknife pseudo-values S·θ − (S − 1)·θ₍ₛ₎, (S, …): for a mean, the numbers that were averaged.
+
+    NaN for one sequence.
+    """
+    without = np.asarray(left_out, np.float64)
+    count = len(without)
+    if count < 2:
+        return np.full(without.shape, np.nan)
+    return np.asarray(whole, np.float64) - (count - 1) * (without - np.asarray(whole, np.float64))
+
+
+def average_known(parts: ArrayLike) -> F64:
+    """Means over the first axis of what is not NaN, (S, …) → (…); NaN where nothing is, without a warning."""
+    given = np.asarray(parts, np.float64)
+    counts = (~np.isnan(given)).sum(axis=0)
+    total = np.nansum(given, axis=0)
+    means: F64 = np.divide(total, counts, out=np.full(total.shape, np.nan), where=counts > 0)
+    return means
+
+
+def leave_one_out(parts: ArrayLike) -> F64:
+    """Means without each sequence, (S, …) → (S, …), of those that are not NaN; NaN where none is left."""
+    given = np.asarray(parts, np.float64)
+    known = ~np.isnan(given)
+    counts = known.sum(axis=0, dtype=np.float64) - known
+    filled = np.where(known, given, 0.0)
+    means: F64 = (filled.sum(axis=0) - filled) / np.where(counts > 0, counts, np.nan)
+    return means
+
+
+def transform_fisher(correlations: ArrayLike) -> F64:
+    """Fisher's z = artanh r, finite for r = ±1: up to 1 − 10⁻¹²."""
+    return np.arctanh(np.clip(np.asarray(correlations, np.float64), -1 + RESOLUTION, 1 - RESOLUTION))
+
+
+def estimate_difference(
+    values: ArrayLike, reference: ArrayLike, *, paired: bool, domain: Domain = UNBOUNDED
+) -> Estimate:
+    """The mean of some quantities minus that of a reference, with its error and interval over sequences.
+
+    Parameters
+    ----------
+    values, reference
+        Quantities of each sequence, (S, …) and (R, …); NaN where a sequence has none.
+    paired
+        Whether the sequences are the same in the same order, so that S = R and the differences are averaged. If not,
+        the interval is Welch's: independent samples of different spread, degrees of freedom after Satterthwaite (1946).
+    domain
+        Smallest and largest possible difference.
+    """
+    if paired:
+        return estimate_mean(np.asarray(values, np.float64) - np.asarray(reference, np.float64), domain)
+    (one, ones), (other, others) = _summarise(values), _summarise(reference)
+    spread = one.error**2 + other.error**2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        degrees = spread**2 / (one.error**4 / (ones - 1) + other.error**4 / (others - 1))
+    degrees = np.where(spread == 0, ones + others - 2, degrees)
+    return make_estimate(one.value - other.value, np.sqrt(spread), degrees + 1, domain)
+
+
+def _summarise(values: ArrayLike) -> tuple[Estimate, F64]:
+    """Mean and error of some quantities over sequences, and the number of sequences behind each."""
+    known = np.asarray(values, np.float64)
+    return estimate_mean(known), (~np.isnan(known)).sum(axis=0).astype(np.float64)
+
+
+State = Literal["appears", "always", "never", "undecided"]
+
+
+@dataclass(frozen=True)
+class Onset:
+    """From which member of an ordered list on a quantity exceeds a threshold."""
+
+    state: State
+    """``appears``; ``always`` if in all members; ``never`` if not in the last one; ``undecided`` if an interval that
+    decides it holds the threshold, or does not exist."""
+    first: int | None = None
+    """The first member from which on every estimate exceeds the threshold; None unless it appears."""
+    last_below: int | None = None
+    """The last member before that whose whole interval lies at or below the threshold."""
+    first_above: int | None = None
+    """The first member from ``first`` on whose whole interval lies above the threshold."""
+
+
+def find_onset(value: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: float) -> Onset:
+    """Find from which member on a quantity exceeds a threshold: the first from which on every estimate does.
+
+    It is told only with the members between which it lies, whose whole intervals are below and above; no step is
+    interpolated.
+
+    Parameters
+    ----------
+    value, low, high
+        The quantity of each member with its interval, (members,) in order; NaN for members that lack it, which are
+        passed over.
+    threshold
+        What it has to exceed.
+    """
+    values, lows, highs = (np.asarray(part, np.float64) for part in (value, low, high))
+    known = np.flatnonzero(~np.isnan(values))
+    above = values[known] > threshold
+    if not known.size:
+        return Onset("undecided")
+    if not above[-1]:
+        return Onset("never" if highs[known[-1]] <= threshold else "undecided")
+    start = known.size - int(np.argmin(above[::-1])) if not above.all() else 0
+    surely_above = known[start:][lows[known[start:]] > threshold]
+    if not surely_above.size:
+        return Onset("undecided")
+    if start == 0:
+        return Onset("always" if surely_above[0] == known[0] else "undecided")
+    surely_below = known[:start][highs[known[:start]] <= threshold]
+    if not surely_below.size:
+        return Onset("undecided")
+    return Onset("appears", int(known[start]), int(surely_below[-1]), int(surely_above[0]))

@@ -8,7 +8,7 @@ from itertools import groupby
 from math import isnan
 from statistics import fmean
 
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import estimate_mean
 from reports.chance.figures import MEASURES
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number

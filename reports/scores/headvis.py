@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F64, I64
-from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, Domain
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, Domain, estimate_mean
 from reports.queries import ask
 
 INTERVALS = 5

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis import families
 from dagster_project.analysis.families import Member, compute_family
 from dagster_project.study.families import Family
-from geometry.statistics.differences import estimate_difference
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import estimate_difference, estimate_mean
 from reports.families.page import write_family
 from reports.queries import ask
 from storage.errors import UserError

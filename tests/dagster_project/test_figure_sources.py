@@ -12,7 +12,7 @@ import pytest
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.sources import open_sources
 from dagster_project.study.home import Home
-from geometry.assumptions.directions import DirectionMoments
+from geometry.assumptions.values import DirectionMoments
 from geometry.quantities import SELECTION
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore

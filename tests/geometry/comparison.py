@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geometry import SelectionProfile
-from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
+from geometry.assumptions.values import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
 from geometry.quantities import MODEL_UNITS, list_declared
 from tests.geometry import oracle
 

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.statistics import associations
-from geometry.statistics.arrangements import FIRST_DRAWS, Arrangements
-from geometry.statistics.associations import Association, associate, correlate_heads, rank_within
+from geometry.statistics import arrangements
+from geometry.statistics.arrangements import (
+    FIRST_DRAWS,
+    Arrangements,
+    Association,
+    associate,
+    correlate_heads,
+    rank_within,
+)
 
 LAYERS = np.repeat([0, 1, 2], [6, 4, 4])
 GROUPS = np.array([0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 8])
@@ -83,7 +89,7 @@ class TestAssociate:
 
     @pytest.mark.parametrize("per_head", [True, False])
     def test_wrong_arrangements_would_be_noticed(self, per_head: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(associations, "_find_blocks", wrong_places(per_head))
+        monkeypatch.setattr(arrangements, "_find_blocks", wrong_places(per_head))
         monkeypatch.setitem(globals(), "WAYS", pytest.approx(WAYS, rel=np.inf))  # only p is looked at
         with pytest.raises(AssertionError):
             assert_right(*draw(1.0, depth=2.0))

@@ -15,9 +15,18 @@ import sql
 from geometry import selection_counts
 from geometry.grids import log_grid
 from geometry.inputs import GROUP
-from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
+from geometry.separation.chance import (
+    MEASURES,
+    NULLS,
+    Separability,
+    draw_order,
+    estimate_scratch_bytes,
+    make_key,
+    separability,
+    separation,
+    shuffle_places,
+)
 from geometry.separation.kernels import compare_by_differences, enclose_row, error_factors
-from geometry.separation.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, grouped, random_head, small_heads
 from tests.geometry.separation_oracle import Reading, with_replacement

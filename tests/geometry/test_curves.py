@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geometry import selection_counts
-from geometry.separation.chance import separation
-from geometry.separation.curves import separation_curve
+from geometry.separation.chance import separation, separation_curve
 from tests.geometry import oracle
 from tests.geometry.draws import HEADS, random_head, repeated_head, small_heads
 

@@ -7,8 +7,7 @@ import pytest
 
 import geometry.assumptions.decay
 from geometry.assumptions.assumed import AssumedHead, draw_values
-from geometry.assumptions.decay import RESOLUTION, DecayFit, fit_decay
-from geometry.assumptions.residuals import effective_points
+from geometry.assumptions.decay import RESOLUTION, DecayFit, effective_points, fit_decay
 from tests.geometry.comparison import cosine_by_distance
 
 N = 96

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.statistics.arrangements import FIRST_DRAWS
-from geometry.statistics.depth import arrange_layers, build_shapes, measure_change
+from geometry.statistics.arrangements import FIRST_DRAWS, arrange_layers, build_shapes, measure_change
 
 LAYERS = 5
 

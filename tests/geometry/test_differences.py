@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from geometry.selection.overlap import count_shared
-from geometry.statistics.differences import estimate_difference, find_onset
+from geometry.statistics.intervals import estimate_difference, find_onset
 
 
 def test_a_paired_difference_is_student_s_of_the_differences() -> None:

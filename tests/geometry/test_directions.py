@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.assumptions import directions
-from geometry.assumptions.directions import DirectionMoments, PrincipalDirections
+from geometry.assumptions import values as module
+from geometry.assumptions.values import DirectionMoments, PrincipalDirections
 
 
 def draw(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -121,7 +121,7 @@ def test_axes_of_balanced_directions_have_a_positive_largest_component(monkeypat
     rounding = DirectionMoments(4)
     rounding.add(values)
     assert np.abs(rounding._sum).max() > 0
-    monkeypatch.setattr(directions, "BALANCED", 0.0)
+    monkeypatch.setattr(module, "BALANCED", 0.0)
     assert any(not np.allclose(of(sign * values, block).axes, axes) for sign in (1, -1) for block in (7, 17, 80))
 
 

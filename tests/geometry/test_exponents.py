@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.limits import exponents
-from geometry.limits.exponents import Exponent, fit_exponents
+from geometry import limits
+from geometry.limits import Exponent, fit_exponents
 
 X = np.array([1.0, 2, 3, 5, 8, 13, 21])
 
@@ -43,11 +43,11 @@ def test_equals_a_line_through_the_means(sequences: int) -> None:
     ("name", "wrong"),
     [
         ("leave_one_out", lambda curves: curves),  # the fits of single sequences
-        ("_fit_lines", lambda x, y, right=exponents._fit_lines: right(np.exp(x), y)),  # a semi-logarithmic line
+        ("_fit_lines", lambda x, y, right=limits._fit_lines: right(np.exp(x), y)),  # a semi-logarithmic line
     ],
 )
 def test_wrong_fits_would_be_noticed(name: str, wrong: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exponents, name, wrong)
+    monkeypatch.setattr(limits, name, wrong)
     with pytest.raises(AssertionError):
         assert_right(draw(5))
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry.limits import jacobian as module
-from geometry.limits.jacobian import estimate_scratch_bytes, jacobian_norm, sensitivity
-from geometry.limits.temperature import TEMPERATURES, temper
+from geometry import limits
+from geometry.limits import TEMPERATURES, jacobian_norm, sensitivity, temper
 from tests.geometry import draws
 from tests.geometry.draws import softmax_rows
 from tests.memory import trace
@@ -107,13 +106,13 @@ def test_an_iteration_that_ends_early_is_noticed(monkeypatch: pytest.MonkeyPatch
     """Mutation control: Gershgorin's bound, and one step of the quadratic alone."""
     alpha = rows(25, 1.0, 0)
     for caller in ("_find_norms", "_find_root"):  # in Python, which finds what is replaced
-        monkeypatch.setattr(module, caller, getattr(module, caller).py_func)
-    step = module._enclose_root
+        monkeypatch.setattr(limits, caller, getattr(limits, caller).py_func)
+    step = limits._enclose_root
     broken: dict[str, Any] = {
         "_enclose_root": lambda *given: (given[-1], step(*given)[1]),
         "_find_root": lambda _others, first, _second, least: min(first, 2 * least),
     }
-    monkeypatch.setattr(module, name, broken[name])
+    monkeypatch.setattr(limits, name, broken[name])
     assert not certified(alpha, 0.0, float(jacobian_norm(alpha)))
 
 
@@ -199,8 +198,8 @@ def test_memory_keeps_within_its_bound(shape: tuple[int, int]) -> None:
         function(weights)
         result, peak = trace(partial(function, weights))
         peak -= result.nbytes
-        assert peak <= estimate_scratch_bytes(*shape)
-        assert peak > estimate_scratch_bytes(*shape) / 20  # else the bound says nothing
+        assert peak <= limits.estimate_sensitivity_bytes(*shape)
+        assert peak > limits.estimate_sensitivity_bytes(*shape) / 20  # else the bound says nothing
 
 
 @pytest.mark.parametrize("spread", SPREADS)

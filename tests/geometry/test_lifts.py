@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.statistics.lifts import compare_with_chance
+from geometry.statistics.verdicts import compare_with_chance
 
 
 def draw(ratio: float, sequences: int, elements: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from geometry.bounds import lower
-from geometry.bounds.lower import INGREDIENTS, Ingredients
-from geometry.bounds.lower_kernels import LOWER, measure_margins, sum_lower_bounds
+from geometry.bounds.lower import INGREDIENTS, LOWER, Ingredients, measure_margins, sum_lower_bounds
 from tests.geometry.printed_bounds import bound_selection
 
 SEQUENCES, HEADS, KEYS, HEAD_DIM = 4, 3, 12, 16

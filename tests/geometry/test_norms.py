@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.assumptions.norms import estimate_variation, variation
+from geometry.assumptions.values import estimate_variation, variation
 
 NORMS = np.random.default_rng(0).gamma(9, size=(5, 7))
 

@@ -9,6 +9,7 @@ from scipy.optimize import least_squares
 
 from geometry.assumptions import phase_kernels, phases
 from geometry.assumptions.assumed import AssumedHead, weight_profile
+from geometry.assumptions.decay import effective_points
 from geometry.assumptions.phase_kernels import (
     cosine_sums,
     descend,
@@ -17,7 +18,6 @@ from geometry.assumptions.phase_kernels import (
     least_squares_by_frequency,
 )
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
-from geometry.assumptions.residuals import effective_points
 from tests.geometry.draws import correlated_noise
 
 PlantedHead = dict[str, Any]

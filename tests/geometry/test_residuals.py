@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.assumptions.residuals import effective_points
+from geometry.assumptions.decay import effective_points
 from tests.geometry.draws import correlated_noise
 
 

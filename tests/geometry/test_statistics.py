@@ -8,17 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from geometry.statistics import jackknife
-from geometry.statistics.intervals import DIFFERENCE, SHARE, Estimate, make_estimate
-from geometry.statistics.jackknife import (
+from geometry.statistics import intervals
+from geometry.statistics.intervals import (
+    DIFFERENCE,
+    SHARE,
+    Estimate,
+    Mean,
+    Moments,
     average_known,
     compute_pseudo_values,
     estimate_correlation,
     estimate_jackknife,
+    estimate_mean,
     leave_one_out,
+    make_estimate,
     transform_fisher,
 )
-from geometry.statistics.moments import Mean, Moments, estimate_mean
 
 
 def draw(sequences: int, *, offset: float = 0.0, holes: float = 0.0) -> np.ndarray:
@@ -141,7 +146,7 @@ class TestJackknife:
 
     def test_wrong_pseudo_values_would_be_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The spread of the statistics without a sequence, S − 1 times too short."""
-        monkeypatch.setattr(jackknife, "compute_pseudo_values", lambda _whole, left_out: np.asarray(left_out))
+        monkeypatch.setattr(intervals, "compute_pseudo_values", lambda _whole, left_out: np.asarray(left_out))
         with pytest.raises(AssertionError):
             assert_jackknifed("ratio")
 

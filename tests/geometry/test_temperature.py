@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry.limits.temperature import TEMPERATURES, temper
+from geometry.limits import TEMPERATURES, temper
 from tests.geometry import draws
 from tests.geometry.draws import softmax_rows
 

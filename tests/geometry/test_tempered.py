@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from geometry import selection_profile
+from geometry import limits, selection_profile
 from geometry.grids import log_grid
-from geometry.limits import tempered
-from geometry.limits.distances import random_subset_distance
-from geometry.limits.tempered import MEASURES, selection_by_temperature
+from geometry.limits import MEASURES, random_subset_distance, selection_by_temperature
 from geometry.separation import chance
 from geometry.separation.chance import separability
 from tests.geometry.draws import softmax_rows
@@ -97,6 +95,6 @@ def test_memory_keeps_within_its_bound(heads: int, n: int, head_dim: int) -> Non
     weights, values = softmax_rows(rng.standard_normal((heads, n)) * 3), rng.standard_normal((n, head_dim))
     selection_by_temperature(weights, values, TEMPERATURES)  # what is compiled once is there
     _, peak = trace(lambda: selection_by_temperature(weights, values, TEMPERATURES))
-    bound = tempered.estimate_scratch_bytes(heads, n, head_dim, log_grid(n).size, len(TEMPERATURES))
+    bound = limits.estimate_tempered_bytes(heads, n, head_dim, log_grid(n).size, len(TEMPERATURES))
     assert peak <= bound
     assert bound < 8 * peak, "the bound is of the right size, not just large"

@@ -29,14 +29,14 @@ from threadpoolctl import threadpool_info
 
 from geometry import concentration, output_parts, selection_counts, selection_profile
 from geometry.assumptions.assumed import AssumedHead, draw_values
-from geometry.assumptions.directions import DirectionMoments
-from geometry.assumptions.norms import estimate_variation
-from geometry.assumptions.similarity import cosines_with_one, unit_vectors
+from geometry.assumptions.values import DirectionMoments
+from geometry.assumptions.values import estimate_variation
+from geometry.assumptions.values import cosines_with_one, unit_vectors
 from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
-from geometry.limits.exponents import fit_exponents
+from geometry.limits import fit_exponents
 from geometry.selection.metrics import average_metrics
-from geometry.statistics.associations import associate
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.arrangements import associate
+from geometry.statistics.intervals import estimate_mean
 from tests.geometry.draws import random_head
 
 

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.limits.distances import random_subset_distance
+from geometry.limits import random_subset_distance
 
 HEAD = "query = 11 AND layer = 1 AND head = 2"
 ONE = f"sequence = 1 AND {HEAD}"

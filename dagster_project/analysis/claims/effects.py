@@ -12,9 +12,8 @@ from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
 from geometry.arrays import F64, Bool
-from geometry.statistics.associations import Association, associate, correlate_heads, rank_within
-from geometry.statistics.intervals import DIFFERENCE
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.arrangements import Association, associate, correlate_heads, rank_within
+from geometry.statistics.intervals import DIFFERENCE, estimate_mean
 from geometry.statistics.verdicts import correct_holm
 
 LEAST_LOSS = 0.01

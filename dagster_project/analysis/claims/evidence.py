@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 from geometry.statistics.arrangements import Arrangements, End
-from geometry.statistics.jackknife import compute_pseudo_values
+from geometry.statistics.intervals import compute_pseudo_values
 from geometry.statistics.verdicts import Sides, compare_with_threshold
 
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import LEAST_BEYOND, LOGARITHM, Claim, Measure, Part, Samples
-from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.jackknife import compute_pseudo_values
+from geometry.statistics.intervals import POSITIVE, compute_pseudo_values
 from reports.findings.claims import BEYOND
 
 LEAST_SIMILARITY = 0.1

@@ -30,8 +30,7 @@ from dagster_project.analysis.claims.sentences import Requirement, name_part, wr
 from dagster_project.study.home import Home
 from geometry.arrays import F64
 from geometry.statistics.arrangements import End, settle
-from geometry.statistics.intervals import SHARE, Estimate, make_estimate
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import SHARE, Estimate, estimate_mean, make_estimate
 from geometry.statistics.verdicts import (
     ERROR_RATE,
     LEAST_SEQUENCES,

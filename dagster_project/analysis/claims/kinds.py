@@ -7,7 +7,7 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples
 from geometry.arrays import F64, Bool
-from geometry.statistics.depth import arrange_layers
+from geometry.statistics.arrangements import arrange_layers
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 from reports.findings.claims import BEYOND
 

@@ -8,7 +8,7 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Samples
 from geometry.arrays import F64, I64
-from geometry.statistics.depth import Change, measure_change
+from geometry.statistics.arrangements import Change, measure_change
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 LEAST_LAYERS = 4

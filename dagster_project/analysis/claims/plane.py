@@ -8,8 +8,7 @@ from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Samples
 from geometry.arrays import F64
 from geometry.statistics.components import Plane, fit_plane
-from geometry.statistics.intervals import SHARE
-from geometry.statistics.jackknife import average_known, leave_one_out
+from geometry.statistics.intervals import SHARE, average_known, leave_one_out
 
 CURVES = ("cos_sink", "cos_last", "recall")
 """The curves of a head, one after the other."""

@@ -10,8 +10,7 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples, Scale
 from geometry.arrays import F64
-from geometry.statistics.intervals import DIFFERENCE, SHARE, UNBOUNDED, Domain
-from geometry.statistics.moments import estimate_mean
+from geometry.statistics.intervals import DIFFERENCE, SHARE, UNBOUNDED, Domain, estimate_mean
 from sql.columns import OF_QUERIES
 
 LEAST_KEYS = 32

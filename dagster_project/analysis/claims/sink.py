@@ -10,7 +10,7 @@ from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.norms import SINK_TIMES, read_sink_times
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from geometry.arrays import F64
-from geometry.statistics.associations import Association, associate
+from geometry.statistics.arrangements import Association, associate
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 LEAST_SHARE = 0.5

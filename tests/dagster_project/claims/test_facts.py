@@ -11,7 +11,7 @@ from dagster_project.analysis.claims import separation
 from dagster_project.analysis.claims.evidence import Sample
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import MEASURES, compute_claims
-from geometry.statistics.depth import build_shapes, measure_change
+from geometry.statistics.arrangements import build_shapes, measure_change
 from tests.dagster_project.claims.judged import NOTHING, Rows, compute, key, make_twin
 from tests.dagster_project.claims.made_up import QUERY, make_evidence, make_tables
 

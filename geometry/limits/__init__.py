@@ -1,1 +1,0 @@
-"""Limits of normalisation: distances, temperatures and sensitivity of the softmax (arXiv 2508.17821)."""
