@@ -8,8 +8,6 @@
   the table's.
 - ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
 - ``checks``: violations of conditions that must hold; no rows if there are none.
-- ``findings``: a sentence about the contents of an asset's tables, which ``run`` prints once they are computed; its
-  name is the asset's.
 
 Named questions with named parameters (``$study``) lie with the figures that they are behind, in ``reports``
 (``read_query``); the rows of one table or view need none, since ``select_rows`` asks for them.
@@ -42,7 +40,7 @@ from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditi
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-StatementKind = Literal["schema", "families", "macros", "views", "derived", "tour", "checks", "findings"]
+StatementKind = Literal["schema", "families", "macros", "views", "derived", "tour", "checks"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")

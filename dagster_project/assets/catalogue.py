@@ -1,6 +1,12 @@
-"""All assets of a study, and what they are made for."""
+"""All assets of a study, how they are made, and the page about them."""
 
-from dagster_project.assets.asset import Asset, Work
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from dagster_project.analysis.cluster import count_threads, select_scheduler
+from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.claims import CLAIMS
 from dagster_project.assets.landing import make_warehouse_asset
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -10,6 +16,12 @@ from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 4
+"""Most tables that are made at a time: as many take long, the fits of Assumptions 2 and 3, separability, temperature.
+They share the threads that compute."""
 
 ASSETS: tuple[Asset, ...] = (
     TENSOR_STORE,
@@ -28,22 +40,91 @@ def select_assets(study: Study) -> tuple[Asset, ...]:
 
 
 def find_asset(name: str) -> Asset:
-    """The asset of this name.
-
-    Raises
-    ------
-    KeyError
-        If there is none.
-    """
+    """The asset of this name; ``KeyError`` if there is none."""
     return {asset.name: asset for asset in ASSETS}[name]
 
 
 def prepare_work(home: Home, study: str, *, replace: bool = False) -> Work:
-    """The study that an asset is made for, with its settings and all assets.
-
-    Raises
-    ------
-    UserError
-        If there is no such study.
-    """
+    """The study that an asset is made for, with its settings and all assets; ``UserError`` if there is none."""
     return Work(home, study, find_study(home, study), ASSETS, replace=replace)
+
+
+def make_each(work: Work, assets: Sequence[Asset], force: Collection[str] = ()) -> list[AssetResult]:
+    """Make assets of a study, each after its parents, and return their results.
+
+    ``assets`` are one asset, or several of tables; those named by ``force`` are rebuilt even if they are current. Small
+    tables are made at once from stores that are opened once; those that need the model, one after the other. What was
+    made before one raises ``UserError`` stays.
+    """
+    if any(asset.tables or asset.name == "selection_metrics" for asset in assets):
+        from attention_geometry.compilation import tell_of_compilation
+
+        tell_of_compilation()
+    if len(assets) == 1 or assets[0].pool is not None:
+        return [_make(replace(work, force=asset.name in force), asset) for asset in assets]
+    return _make_tables(work, assets, force)
+
+
+def _make(work: Work, asset: Asset) -> AssetResult:
+    """Make an asset and tell of it."""
+    result = asset.make(work)
+    if result.message is not None:
+        logger.info("%s: %s", work.name, result.message)
+    return result
+
+
+def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> list[AssetResult]:
+    """Make assets of small tables under one lock, as one graph of Dask in threads; on a cluster one after the other."""
+    import dask
+    from dask import threaded
+    from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    threads = min(AT_ONCE, count_threads()) if select_scheduler(work.study) == "threads" else 1
+    names = [asset.name for asset in assets]
+    with (
+        work.lock(),
+        logging_redirect_tqdm(),
+        dask.config.set(num_workers=max(1, count_threads() // threads)),
+        tqdm(desc="tables", total=len(names), unit="asset", disable=None) as bar,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+
+        def make(asset: Asset, _after: Sequence[AssetResult]) -> AssetResult:
+            result = _make(replace(work, is_locked=True, force=asset.name in force), asset)
+            bar.update()
+            return result
+
+        graph = {asset.name: (make, asset, [name for name in asset.parents if name in names]) for asset in assets}
+        return list(threaded.get(graph, names, pool=pool))
+
+
+def render_assets_section() -> str:
+    """The diagram and the table of all assets, as Markdown."""
+    rows = (
+        f"| `{asset.name}` | {', '.join(f'`{parent}`' for parent in asset.parents) or '-'} | "
+        f"{', '.join(asset.kinds)} | {' '.join(asset.about.split())} |"
+        for asset in ASSETS
+    )
+    lines = [
+        "Made by `attention-geometry assets --format markdown`; do not edit.",
+        "",
+        "```mermaid",
+        "flowchart LR",
+        *_render_arrows(),
+        "```",
+        "",
+        "| asset | made from | with | what it is |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _render_arrows() -> Iterator[str]:
+    """The arrows of the diagram, without those from a parent of another parent, which the others imply."""
+    for asset in ASSETS:
+        ancestors = {above for parent in asset.parents for above in find_asset(parent).parents}
+        for parent in asset.parents:
+            if parent not in ancestors:
+                yield f"    {parent} --> {asset.name}"

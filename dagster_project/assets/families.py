@@ -18,7 +18,7 @@ from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import ForeignError, locate_database, open_database, read_provenance
-from storage.warehouse.families import land_family
+from storage.warehouse.landing import land_family
 
 logger = logging.getLogger(__name__)
 

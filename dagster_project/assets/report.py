@@ -36,7 +36,7 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.files.user_paths import open_regular_file
 from storage.warehouse.connection import connect, locate_database, open_database, read_provenance
-from storage.warehouse.families import land_family
+from storage.warehouse.landing import land_family
 
 if TYPE_CHECKING:
     import duckdb

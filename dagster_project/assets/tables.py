@@ -183,7 +183,7 @@ class _Step:
         counts = {f"rows of {table}": count for table, count in rows.items()}
         return AssetResult(
             {"path": home.parts(name), "dagster/row_count": sum(rows.values()), **counts, "seconds": seconds},
-            message=f"{what}, {self._describe(paths, rows)} ({seconds:.1f} s)",
+            message=f"{what}, {count(sum(rows.values()), 'row')} ({seconds:.1f} s)",
         )
 
     def _write(self, work: Work, snapshot: Snapshot) -> None:
@@ -197,13 +197,6 @@ class _Step:
         remove_others(folder, inputs)
         with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
             write_parts(folder, self.tables, rows, inputs, read_versions())
-
-    def _describe(self, paths: Mapping[str, Place], rows: Mapping[str, int]) -> str:
-        """The finding of the asset in a few words; the number of rows if it has none."""
-        from storage.warehouse.findings import read_finding
-
-        finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
-        return finding or count(sum(rows.values()), "row")
 
 
 def _locate_folder(snapshot: Snapshot) -> LocalPlace:

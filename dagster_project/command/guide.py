@@ -68,8 +68,7 @@ def show_assets(form: str) -> None:
     UserError
         If the format does not exist.
     """
-    from dagster_project.assets.catalogue import ASSETS
-    from dagster_project.assets.documentation import render_assets_section
+    from dagster_project.assets.catalogue import ASSETS, render_assets_section
 
     check_format(form, FORMATS)
     if form == "markdown":

@@ -21,7 +21,7 @@ from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 from storage.warehouse.documentation import list_examples, render_example
-from storage.warehouse.families import land_family
+from storage.warehouse.landing import land_family
 from storage.warehouse.query import query
 from tests.reports.pages import Page, unpacked
 

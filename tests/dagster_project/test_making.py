@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.assets import making as subject
+from dagster_project.assets import catalogue as subject
 from dagster_project.assets.asset import Work
-from dagster_project.assets.catalogue import find_asset
-from dagster_project.assets.making import make_each
+from dagster_project.assets.catalogue import find_asset, make_each
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from storage.errors import UserError
@@ -62,14 +61,3 @@ def test_what_is_made_before_a_mistake_stays_and_no_other_process_interferes(wor
     assert {part.stem for part in work.home.parts(NAME).glob("*/*.parquet")} == {*some[0].tables}
     with work.lock(), pytest.raises(UserError, match="Another process is working on study"):
         make_each(work, some)
-
-
-@pytest.mark.parametrize(("scheduler", "at_once"), [("threads", 2), ("tcp://127.0.0.1:9", 1)])
-def test_on_a_cluster_one_table_is_made_at_a_time(
-    work: Work, monkeypatch: pytest.MonkeyPatch, scheduler: str, at_once: int
-) -> None:
-    given: list[int] = []
-    monkeypatch.setattr(subject, "select_scheduler", lambda _: scheduler)
-    monkeypatch.setattr(subject, "compute_jobs", lambda *_, threads, **__: given.append(threads) or {})
-    assert make_each(work, WANTED) == []
-    assert given == [at_once]

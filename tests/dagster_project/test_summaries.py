@@ -1,7 +1,6 @@
 """The assets between metrics and warehouse: their numbers beside literal ones, and when they are rebuilt."""
 
 import gc
-import re
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import sql
 from dagster_project.analysis import passes
 from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.sources import open_sources
@@ -583,19 +581,6 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
         making.land(home, NAME, STUDY)
     making.summarise(home, NAME, STUDY, [name])
     assert read_versions(home, name) == {name: version}
-
-
-def test_a_step_says_what_it_found(home: Home) -> None:
-    """One sentence from each asset that has one and rows to speak of; ``sql/findings`` is of assets alone."""
-    messages = [made.message for made in making.summarise(home, NAME, STUDY).values() if made.message]
-    told = dict(message.split(", ", 1) for message in messages)
-    lines = {name: line for name in sql.list_names("findings") if (line := told.get(name.replace("_", " ")))}
-    spoke = {name for name, line in lines.items() if not re.match(r"[\d,]+ rows ", line)}
-    idle = {"head_ablation", "sparsified_loss"}
-    assert lines.keys() == {*sql.list_names("findings")} - idle
-    assert spoke == {*lines}
-    means = {row["n"]: row for row in rows(home, "selection_means_model") if row["query"] == max(QUERIES)}
-    assert f"Recall at N = 4 is {means[4]['recall']:.2f}" in told["selection means"]
 
 
 def test_nothing_is_computed_from_stale_tables(home: Home) -> None:

@@ -1,11 +1,8 @@
-"""Landing a study: in threads, within its memory, onto the disk, beside another, and stopped halfway."""
+"""Landing a study: within its memory, onto the disk, beside another, and stopped halfway."""
 
 import multiprocessing
 import os
-import threading
-from collections.abc import Iterator
-from functools import partial
-from itertools import pairwise, repeat
+from itertools import pairwise
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from unittest import mock
@@ -15,65 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import sql
 from storage.errors import UserError
 from storage.files.parts import list_parts, read_part, write_parts
 from storage.files.places import LocalPlace
 from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
 from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
-from storage.warehouse.jobs import compute_jobs
 from storage.warehouse.landing import land
 from tests.storage.studies import Tables
-
-
-def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
-    begun: list[str] = []
-
-    def job(name: str) -> str:
-        begun.append(name)
-        return name.upper()
-
-    jobs = {name: partial(job, name) for name in "abcd"}
-    after = {"a": "d", "d": ["c", "of another run"], "b": "a"}
-    assert compute_jobs(jobs, after, threads=2, what="jobs", unit="job") == {name: name.upper() for name in "abcd"}
-    assert begun == ["c", "d", "a", "b"]
-
-
-def test_after_a_failed_job_no_other_begins_and_those_that_run_are_stopped() -> None:
-    running, ended = threading.Event(), threading.Event()
-
-    def fail() -> None:
-        assert running.wait(30)
-        raise RuntimeError("broken")
-
-    def run_long() -> None:
-        running.set()
-        assert ended.wait(30)
-
-    jobs = {"broken": fail, "long": run_long, "later": lambda: pytest.fail("began")}
-    with pytest.raises(RuntimeError, match="broken"):
-        compute_jobs(jobs, {"later": ["broken"]}, threads=2, what="jobs", unit="job", stop=ended.set)
-    assert ended.is_set()
-
-
-def test_a_broken_stream_ends_the_others_too(tmp_path: Path, tables: Tables) -> None:
-    flowing = threading.Event()
-
-    def endless() -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(repeat(tables["selection_counts"][0])):
-            if number == 3:
-                flowing.set()
-            yield batch
-
-    def broken() -> Iterator[pa.RecordBatch]:
-        yield tables["upper_bounds"][0]
-        assert flowing.wait(60)
-        raise RuntimeError("the store broke")
-
-    with pytest.raises(RuntimeError, match=r"^the store broke$"):
-        land(tmp_path, "small", tables | {"selection_counts": endless(), "upper_bounds": broken()})
-    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
 
 
 def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tables) -> None:
@@ -85,6 +31,7 @@ def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tabl
     part.path.write_bytes(data)
     with pytest.raises(UserError, match=r"^The table .*selection_counts\.parquet cannot be read [^\n]*run the study"):
         land(tmp_path / "warehouse", "small", tables | {"selection_counts": read_part(part)})
+    assert not [path for path in (tmp_path / "warehouse").iterdir() if path.suffix != ".lock"]
 
 
 @pytest.mark.parametrize("sizes", [[3], [120_000], [65_472] * 4, [122_880, 1], [0, 300_000, 0, 5], [0]])
@@ -104,8 +51,8 @@ def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> Non
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def limit() -> str:
-        with landing.DraftDatabase.create(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
-            return str(cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        with landing.open_draft(tmp_path / "small.partial") as aside:
+            return str(aside.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
 
     with duckdb.connect() as connection:
         own = connection.execute("SELECT current_setting('memory_limit')").fetchall()[0][0]
@@ -121,20 +68,16 @@ def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_publis
 ) -> None:
     """The rows of one table are sorted, and there are more than fit."""
     spilled: list[Path] = []
-    derive = landing._derive
+    derive = landing.derive
 
-    def derive_and_sort(aside: landing.DraftDatabase, table: sql.Statement, study: str) -> int:
-        if table.name == "elbows":
-            with aside.cursor() as cursor:
-                cursor.execute(
-                    "CREATE TEMP TABLE large AS SELECT hash(i) AS h, hash(h) AS g FROM range(8_000_000) t (i)"
-                )
-                spilled.extend(tmp_path.glob("small.*.partial.tmp/*"))
-                cursor.execute("DROP TABLE large")  # the checks need the memory
-        return derive(aside, table, study)
+    def derive_and_sort(aside: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
+        aside.execute("CREATE TEMP TABLE large AS SELECT hash(i) AS h, hash(h) AS g FROM range(8_000_000) t (i)")
+        spilled.extend(tmp_path.glob("small.*.partial.tmp/*"))
+        aside.execute("DROP TABLE large")  # the checks need the memory
+        return derive(aside, study)
 
     monkeypatch.setattr(landing, "MEMORY", 64 * 2**20)
-    monkeypatch.setattr(landing, "_derive", derive_and_sort)
+    monkeypatch.setattr(landing, "derive", derive_and_sort)
     assert land(tmp_path, "small", tables).published
     assert spilled
     assert not list(tmp_path.glob("small*partial*"))
