@@ -19,16 +19,16 @@ import vl_convert
 from pyarrow import parquet
 
 from gallery import comparison
-from reports import browser
-from reports.effects import findings as effects
-from reports.effects.charts import PANELS, list_panels
+from reports import rendering
+from reports.effects import figures as effects
+from reports.effects.figures import PANELS, list_panels
 from reports.export import SCALE, write_images
 from reports.figures import find_source
 from reports.findings import claims, numbers
 from reports.findings.numbers import Row
+from reports.page import build_sections
 from reports.queries import ask
 from reports.rendering import write_spec
-from reports.sections import sections
 from storage.files.root import data_root, warehouse_of
 from storage.warehouse.connection import connect
 from storage.warehouse.dataset import drop_folders
@@ -152,7 +152,7 @@ def draw_figures(connection: duckdb.DuckDBPyConnection, part: str, study: str) -
         replace(
             section, figures=tuple(figure for figure in section.figures if {*wanted} & {key for key, _ in figure.drawn})
         )
-        for section in sections(find_source(connection, study, map_n=MAP_N))
+        for section in build_sections(find_source(connection, study, map_n=MAP_N))
     ]
     with TemporaryDirectory() as made:
         written = write_images(chosen, Path(made))
@@ -231,7 +231,7 @@ def main() -> None:
             (FOLDER / name).write_bytes(content)
     tables = load_tables(FOLDER)
     spec = write_spec(comparison.draw_separation(comparison.read_models(tables)))
-    picture = vl_convert.vegalite_to_png(spec, vl_version=browser.VEGA_LITE, scale=SCALE)
+    picture = vl_convert.vegalite_to_png(spec, vl_version=rendering.VEGA_LITE, scale=SCALE)
     (FOLDER / comparison.PICTURE).write_bytes(picture)
     PAGE.write_text(render_page(tables), encoding="utf-8")
 

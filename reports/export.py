@@ -17,7 +17,7 @@ import vl_convert
 from pyarrow import csv, parquet
 from tqdm import tqdm
 
-from reports import browser, vega_process
+from reports import rendering, vega_process
 from reports.figures import Chart, Figure, Section
 from reports.rendering import iterate_figures, write_spec
 from storage.files.staging import write_atomically
@@ -55,7 +55,7 @@ def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool =
     refuse_existing((folder / f"{key}.{end}" for key, _ in drawn for end in PICTURES), overwrite=overwrite)
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
-        spec, version = write_spec(chart), browser.VEGA_LITE
+        spec, version = write_spec(chart), rendering.VEGA_LITE
         svg = vl_convert.vegalite_to_svg(spec, vl_version=version)
         pdf = vl_convert.vegalite_to_pdf(spec, vl_version=version)
         png = vl_convert.vegalite_to_png(spec, vl_version=version, scale=SCALE)
@@ -77,7 +77,7 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     titles = [figure.title for figure in figures]
     specs = [write_spec(_set_width(figure, figure.charts[0])) for figure in figures]
     command = [sys.executable, "-P", vega_process.__file__]
-    text = json.dumps([browser.VEGA_LITE, specs])
+    text = json.dumps([rendering.VEGA_LITE, specs])
     with ThreadPoolExecutor(1) as thread:
         drawn = thread.submit(subprocess.run, command, input=text, capture_output=True, text=True, check=True)
         yield lambda: _collect(drawn, titles)

@@ -3,24 +3,73 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from tqdm import tqdm
 
-from reports import browser
+from reports import rendering
 from reports import settings as settings_findings
+from reports.assumptions import figures as assumptions
+from reports.bounds import figures as bounds
+from reports.claims import figures as claims
+from reports.contexts import figures as contexts
+from reports.effects import figures as effects
+from reports.explorer import figures as explorer
 from reports.export import Png, draw_previews
 from reports.figures import Section, Source, find_source
+from reports.head_geometry import figures as head_geometry
 from reports.headlines import findings as headlines_findings
+from reports.intuition import figures as intuition
+from reports.kinds import figures as kinds
+from reports.limits import figures as limits
+from reports.recovery import figures as recovery
 from reports.rendering import iterate_figures, render, unvalidated
-from reports.sections import sections
+from reports.separation import figures as separation
+from reports.sink import figures as sink
 from reports.text.reader import MEASURES, collect_reader
 from storage.files.staging import write_atomically
 from storage.warehouse.relations import quote_literal
+
+
+def _build_separation(source: Source) -> Section:
+    section = separation.build_section(source)
+    return replace(section, figures=(*section.figures, *contexts.build_figures(source), intuition.build_example()))
+
+
+def _build_kinds(source: Source) -> Section:
+    section = kinds.build_section(source)
+    return replace(section, figures=(*section.figures, *contexts.build_labels(source)))
+
+
+BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
+    assumptions.build_sinks,
+    explorer.build_section,
+    _build_separation,
+    _build_kinds,
+    effects.build_sections,
+    sink.build_section,
+    assumptions.build_section,
+    recovery.build_sections,
+    claims.build_section,
+    head_geometry.build_section,
+    limits.build_sections,
+    bounds.build_bounds,
+    bounds.build_analysis,
+    bounds.build_expectation,
+)
+"""Functions that build the sections, in reading order."""
+
+
+def build_sections(source: Source) -> tuple[Section, ...]:
+    """The figures of the report, in reading order; those of a section may all be absent."""
+    built = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
+    return tuple(section for several in built for section in (several if isinstance(several, tuple) else (several,)))
+
 
 REMEDY = "name another folder with --home DIR"
 
@@ -102,7 +151,7 @@ def write_report(
     if map_n < 1:
         raise ValueError(f"map_n must be at least 1, not {map_n}")
     source = find_source(connection, study, map_n=map_n)
-    parts = sections(source)
+    parts = build_sections(source)
     charts = sum(len(figure.charts) for figure in iterate_figures(parts))
     with draw_previews(parts) as previews:
         written = write_atomically(path, _render_page(source, parts, home, origin).encode(), remedy=REMEDY)
@@ -121,7 +170,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         shown,
         name=source.study,
         further=() if reader is None else ("reader.js",),
-        reader=None if reader is None else browser.pack(reader),
+        reader=None if reader is None else rendering.pack(reader),
         measures=() if reader is None or reader["measures"] is None else MEASURES.values(),
         name_of_model="" if study["model"] == "synthetic" else settings_findings.name_model(study),
         study=study,

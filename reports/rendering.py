@@ -1,26 +1,87 @@
 """Rendering of pages: the templates, their filters, and the charts as JSON with the scripts that draw them.
 
-Tokens, names and provenance are untrusted: they reach a page only through Jinja's escaping or the encoding of
-``reports.browser``.
+Tokens, names and provenance are untrusted: they reach a page only through Jinja's escaping or ``pack``.
 """
 
+import gzip
 import json
 import re
+import zlib
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
+from importlib import metadata
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+import altair as alt
 import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
+import vl_convert
 from altair.utils.schemapi import debug_mode
 from markupsafe import Markup, escape
 
-from reports import browser, settings, theme
+from reports import settings, theme
 from reports.figures import Chart, Figure, Section
-from reports.findings import numbers
-from storage.errors import escape_unprintable
+from reports.findings.numbers import count, number, percent
+from storage.errors import UserError, escape_unprintable
+from storage.files.staging import write_atomically
+
+COMPILED = Path(__file__).parent / "__pycache__"
+"""Folder of what is kept from one process to the next."""
+
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+"""Version of Vega-Lite whose charts Altair makes."""
+
+LEVEL = 6
+"""How hard ``pack`` compresses: level 9 takes several times as long, for about a hundredth of the size."""
+
+
+@cache
+def bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one JavaScript module that sets ``window.vegaEmbed`` (about 0.9 MB).
+
+    Building it takes more than a second; the result is kept beside the compiled code of this package, if that can be
+    written.
+    """
+    kept = COMPILED / f"vega-{metadata.version('vl-convert-python')}-{VEGA_LITE}.js.gz"
+    with suppress(OSError, EOFError, zlib.error):  # there is none, or it is damaged
+        return gzip.decompress(kept.read_bytes()).decode()
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
+    safe = text.replace("</script", "<\\/script")
+    with suppress(UserError):
+        write_atomically(kept, gzip.compress(safe.encode(), LEVEL), remedy="it is built again each time")
+    return safe
+
+
+def pack(value: Any) -> str:
+    """Compress JSON and encode it in base 64: about a third of its size, and inert anywhere in a page.
+
+    The same value gives the same text; ``report.js`` unpacks it.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` has a number that is not finite, which JSON cannot hold.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode(), LEVEL, mtime=0)).decode()
+
+
+def make_policy(*scripts: str) -> str:
+    """A Content-Security-Policy under which only these inline scripts run, if any, and nothing is fetched."""
+    hashes = (
+        " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
 
 unvalidated = debug_mode(False)
 """Decorator of functions that write pages: Altair does not validate charts in them; the tests of charts do."""
@@ -56,7 +117,7 @@ def render(
     drawn = any(figure.charts for figure in iterate_figures(sections))
     names = ("report.js", *further) if drawn else further
     own = [(folder / script).read_text(encoding="utf-8") for script in names]
-    scripts = [browser.bundle(), *own] if drawn else own
+    scripts = [bundle(), *own] if drawn else own
     return (
         _make_environment()
         .get_template(template)
@@ -65,7 +126,7 @@ def render(
             numbered=number_figures(sections),
             charts=_pack_charts(name, sections) if drawn else "",
             scripts=scripts,
-            policy=browser.make_policy(*scripts),
+            policy=make_policy(*scripts),
             light=theme.LIGHT,
             dark=theme.DARK,
             font=theme.FONT,
@@ -110,12 +171,12 @@ def _make_environment() -> jinja2.Environment:
         "cells": _render_cells,
         "same": _find_constants,
         "typeset": _typeset,
-        "count_of": numbers.count,
+        "count_of": count,
         "model_of": settings.name_model,
         "short": settings.shorten_path,
-        "percent": numbers.percent,
+        "percent": percent,
     }
-    environment.filters |= {"number": numbers.number, "visible": show_token}
+    environment.filters |= {"number": number, "visible": show_token}
     environment.filters["together"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")  # equations stay on one line
     environment.tests["numbers"] = lambda column: pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     return environment
@@ -132,7 +193,7 @@ def _pack_charts(name: str, sections: Sequence[Section]) -> str:
                 del spec["title"]  # it is shown above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
     configs = {"light": theme.make_config(theme.LIGHT), "dark": theme.make_config(theme.DARK)}
-    return browser.pack({"name": name, "charts": specs, **configs})
+    return pack({"name": name, "charts": specs, **configs})
 
 
 def write_spec(chart: Chart) -> dict[str, Any]:

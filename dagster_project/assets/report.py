@@ -158,7 +158,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     UserError
         If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
     """
-    from reports.comparison.page import write_comparison as write
+    from reports.overviews import write_comparison as write
 
     names = list(dict.fromkeys(names))
     if len(names) < 2:
@@ -206,7 +206,7 @@ def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     UserError
         If the warehouse holds nothing of the family, or a file cannot be written.
     """
-    from reports.families.page import write_family
+    from reports.overviews import write_family
 
     path = home.families / f"{name}.html"
     links = _build_report_links(home, path.parent)
@@ -225,7 +225,7 @@ def write_index(home: Home) -> None:
     UserError
         If it cannot be written.
     """
-    from reports.index import write_index as write
+    from reports.overviews import write_index as write
 
     folder = home.index.parent
     comparisons = {
@@ -247,11 +247,11 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
     """
     from reports.export import write_images, write_tables
     from reports.figures import find_source
-    from reports.sections import sections
+    from reports.page import build_sections
 
     study = find_study(home, name)
     with _open_connection(home, _list_shown(home, name, study)) as connection:
-        sections_of_study = sections(find_source(connection, name, map_n=study.analysis.map_n))
+        sections_of_study = build_sections(find_source(connection, name, map_n=study.analysis.map_n))
     written = [] if images is None else write_images(sections_of_study, images, overwrite=overwrite)
     return written + ([] if tables is None else write_tables(sections_of_study, tables, overwrite=overwrite))
 

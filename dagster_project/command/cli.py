@@ -993,7 +993,7 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """Print a short table of results, the summary sentences of the report, and its path."""
-    from reports.effects.findings import summarise_effects
+    from reports.effects.figures import summarise_effects
     from reports.headlines.findings import summarise
     from reports.queries import ask
     from storage.warehouse.connection import connect

@@ -89,7 +89,7 @@ def show_schema(name: str | None, *, html: bool) -> None:
     if html and name is not None:
         raise UserError(f"--html prints the page of all relations; omit it to see '{name}'")
     if html:
-        from reports.catalogue import render_catalogue
+        from reports.overviews import render_catalogue
 
         sys.stdout.write(render_catalogue())
     elif name is None:

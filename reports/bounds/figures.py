@@ -1,9 +1,145 @@
 """Evaluation of the bounds: coverage and width, Tables 1 and 2, and the bounds in expectation."""
 
-from reports.bounds import charts, findings, tables
+from collections.abc import Sequence
+from functools import partial
+from math import ceil, floor, inf, log10
+from typing import Any
+
+import altair as alt
+
+from reports.bounds import findings as bounds_findings
+from reports.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
 from reports.figures import Draft, Figure, Section, Source, only_row, select_rows
-from reports.findings import numbers
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number
 from reports.separation import figures as separation
+
+DECADES = 6
+"""Largest number of powers of ten on either side of a scale of both signs."""
+
+NEAR, STEPS = 0.2, 4
+"""Names that begin within this share of the axis are staggered in this number of steps."""
+
+COVERAGES = {
+    "precision_coverage": "Precision, all rows",
+    "recall_coverage": "Recall, all rows",
+    "precision_coverage_premise": "Precision, rows with Δ > 0",
+    "recall_coverage_premise": "Recall, rows with Δ > 0",
+}
+WIDTHS = {"precision_width": "Precision", "recall_width": "Recall"}
+
+
+def draw_coverage(kappas: Sequence[Row]) -> alt.LayerChart:
+    """Share of (head, N) whose mean lies within the printed envelope, against κ (``coverage``)."""
+    title, rows = "Coverage of the envelope against κ", kappas
+    shares = [row["premise_share"] for row in drop_nulls(bounds_findings.select_printed(rows), "premise_share")]
+    premise = [level(shares[0], "Δ > 0")] if shares else []
+    return _draw_by_kappa(
+        kappas, COVERAGES, title, "Coverage (share of rows)", bounds_findings.describe_coverage(rows), *premise
+    )
+
+
+def draw_width(kappas: Sequence[Row]) -> alt.LayerChart:
+    """Mean width of the printed envelope against κ (``coverage``)."""
+    title = "Width of the envelope against κ"
+    return _draw_by_kappa(
+        kappas, WIDTHS, title, "Upper minus lower bound (ratio)", bounds_findings.describe_width(kappas)
+    )
+
+
+def _draw_by_kappa(
+    kappas: Sequence[Row], lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
+) -> alt.LayerChart:
+    """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
+    rows = bounds_findings.select_printed(kappas)
+    drawn = {column: name for column, name in lines.items() if drop_nulls(rows, column)}
+    ticks = [row["kappa"] for row in rows]
+    x = log_axis("kappa", "κ (log scale)", ticks, written=".4~g", thinned=False, padding=14)
+    y = partial(alt.Y, title=y_title, scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=x, tooltip=[*tooltips(".4~g", kappa="κ"), *tooltips(".3~f", **drawn)])
+    best = [
+        rule_at("kappa", kappa, f"tightest: κ = {kappa:g}", align="right" if kappa == max(ticks) else "left")
+        for kappa in (row["kappa"] for row in rows if row["serves_best"])
+    ]
+    description = f"Line chart against κ on a log axis. {finding}"
+    return layer_chart(rows, title, description, *best, *others, *draw_dotted_lines(base, y, drawn))
+
+
+def draw_margins(rows: Sequence[Row], regimes: Sequence[Row]) -> alt.LayerChart:
+    """Δ/B against N, mean over heads, with the regimes (Table 2; ``bounds_by_n``, ``regimes_of_model``)."""
+    last = max(row["n"] for row in rows)
+    x = n_axis(last)
+    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
+    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
+    tooltip = [*tooltips(".3~g", n="N", margin="Δ/B"), *tooltips(".3~p", premise_share="Share with Δ > 0")]
+    line = alt.Chart().encode(x=x, y=y)
+    return layer_chart(
+        rows,
+        "Δ/B against N",
+        f"Line chart against N on a log axis. {bounds_findings.describe_margins(rows)}",
+        zero,
+        *_mark_regimes(regimes, last),
+        line.mark_line(style="mean"),
+        points(line.encode(tooltip=tooltip), always=len(drop_nulls(rows, "margin")) == 1),
+    )
+
+
+def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
+    """Mark where regimes begin, with their names; those that begin together share a rule, close ones are staggered."""
+    names: dict[int, list[str]] = {}
+    for row in drop_nulls(regimes, "first_n"):
+        names.setdefault(row["first_n"], []).append(row["regime"])
+    marks, step, before = [], 0, -inf
+    for n, named in sorted(names.items()):
+        here = log10(n) / max(log10(last), 1e-9)
+        step = (step + 1) % STEPS if here - before < NEAR else 0
+        before = here
+        marks.append(rule_at("n", n, ", ".join(named), beside=15 * step))
+    return marks
+
+
+def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
+    """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value.
+
+    Its ends have six digits as the rows, since the last digits of a mean depend on the order in which threads add.
+    """
+    sizes = [abs(row["margin"]) for row in drop_nulls(rows, "margin") if row["margin"]] or [1.0]
+    low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
+    low = max(low, high - DECADES)
+    powers = range(low, high + 1, max(1, ceil((high - low) / 4)))
+    ends = [float(f"{row['margin']:.6g}") for row in drop_nulls(rows, "margin")]
+    ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
+    inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
+    scale = alt.Scale(
+        type="symlog", constant=10.0**low, nice=False, domain=[min(inside[0], *ends), max(inside[-1], *ends)]
+    )
+    return {"scale": scale, "axis": alt.Axis(values=inside, format=".1~g")}
+
+
+def draw_gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart:
+    """Mean minus lower bound at each point of the grid, by β and N (one family of ``monte_carlo_grid``)."""
+    rows = bounds_findings.select_gap_points(grid, metric)
+    order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
+    sizes = sorted({row["n"] for row in rows})
+    domain, legend = list(bounds_findings.VERDICTS), alt.Legend(orient="top", symbolType="circle", symbolSize=70)
+    color = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=domain), legend=legend)
+    shape = alt.Shape("verdict:N", title=None, scale=alt.Scale(domain=domain, range=["circle", "cross"]))
+    tooltip = [
+        *tooltips(".4~g", head_dim="d", n_keys="Keys", n="N", decay="β", kappa="κ"),
+        *tooltips(".3~g", gap="Mean minus bound", verdict="Inequality"),
+    ]
+    marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
+    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y=alt.Y("gap:Q"))
+    x = alt.X("decay:N", sort=order).title("β; within each, N from small to large").axis(labelAngle=0)
+    y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
+    dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)
+    return layer_chart(
+        rows,
+        title,
+        f"Dot plot of mean minus lower bound by β. {bounds_findings.describe_gaps(rows, title)}",
+        zero,
+        dots,
+    )
+
 
 NO_BOUNDS = "No selection both includes a key besides the sink and leaves one out, so there are no bounds."
 NO_PHASES = "The four phases have no fit to the model’s mean weights, so no key belongs to a phase."
@@ -66,7 +202,7 @@ def build_expectation(source: Source) -> tuple[Section, ...]:
     if summary.empty:
         return ()
     drawn = {row["family"] for row in source.ask_study("monte_carlo_summary").rows()}
-    gaps = (_build_gaps(source, family) for family in findings.FAMILIES if family in drawn)
+    gaps = (_build_gaps(source, family) for family in bounds_findings.FAMILIES if family in drawn)
     section = Section(
         "expectation",
         "The bounds in expectation",
@@ -81,32 +217,32 @@ def build_expectation(source: Source) -> tuple[Section, ...]:
 def _build_coverage(source: Source) -> Figure:
     draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
-    if not numbers.drop_nulls(findings.select_printed(rows), "precision_coverage"):
+    if not drop_nulls(bounds_findings.select_printed(rows), "precision_coverage"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
-    if not findings.has_variation(rows, charts.COVERAGES):
-        return draft.leave_empty(f"it hardly depends on κ. {findings.describe_coverage(rows)}")
+    if not bounds_findings.has_variation(rows, COVERAGES):
+        return draft.leave_empty(f"it hardly depends on κ. {bounds_findings.describe_coverage(rows)}")
     return draft.show(
-        findings.describe_coverage(rows),
+        bounds_findings.describe_coverage(rows),
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
         "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
         marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
-        charts=(charts.coverage(rows),),
+        charts=(draw_coverage(rows),),
     )
 
 
 def _build_width(source: Source) -> Figure:
     draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
-    if not numbers.drop_nulls(findings.select_printed(rows), "precision_width"):
+    if not drop_nulls(bounds_findings.select_printed(rows), "precision_width"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
-    if not findings.has_variation(rows, charts.WIDTHS):
-        return draft.leave_empty(f"it hardly depends on κ. {findings.describe_width(rows)}")
+    if not bounds_findings.has_variation(rows, WIDTHS):
+        return draft.leave_empty(f"it hardly depends on κ. {bounds_findings.describe_width(rows)}")
     return draft.show(
-        findings.describe_width(rows),
+        bounds_findings.describe_width(rows),
         "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are close at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
-        charts=(charts.width(rows),),
+        charts=(draw_width(rows),),
     )
 
 
@@ -119,15 +255,15 @@ def _build_effects(source: Source) -> Figure:
         return draft.leave_empty(NO_EFFECTS)
     row = rows[0]
     return draft.show(
-        findings.describe_effects(rows),
-        f"Mean over {numbers.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
-        f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’. If no N has Δ > 0, β and then d "
+        bounds_findings.describe_effects(rows),
+        f"Mean over {count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
+        f"{row['n']}, κ = {number(row['kappa'])} and scale ‘{row['scale']}’. If no N has Δ > 0, β and then d "
         "are raised until one has, since few parameters matter otherwise. One parameter goes from low to high; the "
         "others are fixed. The miss is the bound on 1 − Recall; its log shows how the bounds move if they are close "
         "to 0. For N and the profile of weights the paper states a mixed effect.",
         paper="Table 1",
         tab="Parameters",
-        listing=tables.tabulate_effects(rows, oscillates=_has_oscillation(source)),
+        listing=bounds_findings.tabulate_effects(rows, oscillates=_has_oscillation(source)),
     )
 
 
@@ -143,14 +279,14 @@ def _build_regimes(source: Source) -> Figure:
     if not rows and not counts:
         return draft.leave_empty(source.explain_empty(NO_PHASES))
     return draft.show(
-        findings.describe_regimes(rows, counts),
+        bounds_findings.describe_regimes(rows, counts),
         "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
         "mean Δ/B over log N. In the paper Δ/B rises while only the tail is selected, and falls from the first peak "
         "on.",
         paper="Table 2",
         tab="Regimes",
-        listing=tables.tabulate_regimes(rows, counts),
+        listing=bounds_findings.tabulate_regimes(rows, counts),
     )
 
 
@@ -159,15 +295,15 @@ def _build_margins(source: Source) -> Figure:
     printed = select_rows(draft.table, "family", "printed")
     table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
     rows = table.to_pylist()
-    if not numbers.drop_nulls(rows, "margin"):
+    if not drop_nulls(rows, "margin"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
     return draft.show(
-        findings.describe_margins(rows),
+        bounds_findings.describe_margins(rows),
         "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
         part=table,
         marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
-        charts=(charts.margins(rows, source.ask_query("regimes_of_model").rows()),),
+        charts=(draw_margins(rows, source.ask_query("regimes_of_model").rows()),),
         broad=True,
     )
 
@@ -178,13 +314,13 @@ def _build_summary(source: Source) -> Figure:
         overview = only_row(source.ask_study("study_overview"))
         return draft.leave_empty(NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
     return draft.show(
-        findings.describe_monte_carlo(draft.rows),
+        bounds_findings.describe_monte_carlo(draft.rows),
         "Share of the points with a bound at which each inequality holds; in brackets, the smallest mean minus lower "
         "bound, or upper bound minus mean. An inequality holds unless the mean over draws lies beyond the bound by "
         "more than three standard errors. Met: points that meet the family’s assumptions; for the printed bounds, "
         "Δ > 0 in every draw, as Theorems 1 and 2 require. Of draws: share of single draws on the right side of their "
         "bound. The paper shows no such test.",
-        listing=tables.tabulate_monte_carlo(draft.rows),
+        listing=bounds_findings.tabulate_monte_carlo(draft.rows),
         tab="Where they hold",
     )
 
@@ -194,32 +330,32 @@ def _build_failures(source: Source) -> Figure:
     if not draft.rows:
         return draft.leave_empty("No inequality fails at any point of the grid.")
     return draft.show(
-        findings.describe_failures(draft.rows),
+        bounds_findings.describe_failures(draft.rows),
         "One row per bound that fails at some point of the grid, with the point where it fails worst. Gap: mean minus "
         "lower bound, or upper bound minus mean; if it is below 0, the inequality fails by this amount. The paper "
         "prints its inequalities without such a test.",
-        listing=tables.tabulate_failures(draft.rows),
+        listing=bounds_findings.tabulate_failures(draft.rows),
         tab="Which fail",
     )
 
 
 def _build_gaps(source: Source, family: str) -> Figure:
-    name = findings.FAMILIES[family]
+    name = bounds_findings.FAMILIES[family]
     draft = Draft(
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
     table = select_rows(draft.table, "family", family)
     rows = table.to_pylist()
-    metrics = [metric for metric in ("precision", "recall") if numbers.drop_nulls(rows, f"{metric}_holds")]
-    panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
+    metrics = [metric for metric in ("precision", "recall") if drop_nulls(rows, f"{metric}_holds")]
+    panels = {metric: f"{NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
         return draft.leave_empty("No point of the grid has such a bound.")
-    points = {metric: findings.select_gap_points(rows, metric) for metric in metrics}
+    points = {metric: bounds_findings.select_gap_points(rows, metric) for metric in metrics}
     return draft.show(
-        numbers.join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
+        join_sentences(*(bounds_findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
         part=table,
-        charts=tuple(charts.gaps(rows, metric=metric, title=panel) for metric, panel in panels.items()),
+        charts=tuple(draw_gaps(rows, metric=metric, title=panel) for metric, panel in panels.items()),
         titled=True,
         tab=f"Gaps, {name}",
     )

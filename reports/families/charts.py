@@ -21,10 +21,50 @@ from reports.elements import (
     style_line,
     tooltips,
 )
-from reports.families import findings
 from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row, drop_nulls
 from reports.kinds.labels import segments, stack_shares
+
+NAMES = {
+    "loss": "loss, nats a token",
+    "sink_weight": "attention on the sink",
+    "top_previous": "top key is the previous position",
+    "top_induction": "top key follows an earlier copy",
+    "pattern_sink": "weight on the sink, all queries",
+    "pattern_previous": "weight on the previous token",
+    "pattern_local": "weight on the last eight keys",
+    "pattern_duplicate": "weight on earlier copies",
+    "pattern_induction": "weight on keys after earlier copies",
+    "effective_keys": "effective keys",
+    "recall[4]": "Recall at N = 4",
+    "retriever_share": "Retriever",
+    "mixer_share": "Mixer",
+    "reset_share": "Reset",
+    "other_share": "Other",
+    "recall_over_random": "Recall beyond random keys",
+    "recall_over_shuffled": "Recall beyond shuffled values",
+    "auc_over_random": "AUC beyond random keys",
+    "auc_over_shuffled": "AUC beyond shuffled values",
+}
+"""Quantities as pages name them."""
+
+
+def name_quantity(quantity: str) -> str:
+    """A quantity as pages name it."""
+    return NAMES.get(quantity, quantity)
+
+
+def title_quantity(quantity: str) -> str:
+    """A quantity as the title of a figure."""
+    name = name_quantity(quantity)
+    return name[0].upper() + name[1:]
+
+
+def title_axis(rows: Sequence[Row]) -> str:
+    """What the studies of rows with an ``axis`` differ in, as the title of an axis."""
+    axis = (rows[0].get("axis") if rows else None) or "study"
+    return axis[0].upper() + axis[1:].replace("_", " ")
+
 
 KINDS = {"Retriever": "retriever_share", "Mixer": "mixer_share", "Reset": "reset_share", "Other": "other_share"}
 """Quantities of the shares of kinds."""
@@ -54,7 +94,7 @@ NAME_HEIGHT, MOST_NAMES = 0.06, 8
 def member_axis(rows: Sequence[Row], field: str = "label", *, orient: Literal["bottom", "top"] = "bottom") -> alt.X:
     """Members in order, from left to right, under the name of what they differ in, if there is such an axis."""
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    x = alt.X(f"{field}:O", sort=None, scale=alt.Scale(domain=labels)).title(findings.title_axis(rows))
+    x = alt.X(f"{field}:O", sort=None, scale=alt.Scale(domain=labels)).title(title_axis(rows))
     return x.axis(labelAngle=-40, labelOverlap=len(labels) > MOST_LABELS, grid=False, orient=orient)
 
 
@@ -64,7 +104,7 @@ def trend(table: Sequence[Row], quantity: str, *, ordered: bool = True) -> alt.L
     A line connects members that are ``ordered`` along an axis.
     """
     rows = [row for row in table if row["quantity"] == quantity]
-    title = findings.title_quantity(quantity)
+    title = title_quantity(quantity)
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=True))
     lines = [base.mark_line(style="mean").encode(y=y)] if ordered else []

@@ -1,17 +1,238 @@
 """Figures of a family of studies: quantities over its members, by layer and head, claims, differences, selections."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 import altair as alt
 import duckdb
 
-from reports.families import charts, findings
+from geometry.statistics.verdicts import correct_holm
+from reports.families import charts
+from reports.families.charts import NAMES, name_quantity, title_quantity
 from reports.figures import Draft, Figure, Section, select_rows
-from reports.findings.numbers import Row, drop_nulls
+from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
+from reports.findings.numbers import (
+    Row,
+    count,
+    drop_nulls,
+    format_with_interval,
+    join_sentences,
+    name_head,
+    number,
+    percent,
+)
 from reports.queries import Answer, ask
+
+
+def describe_members(rows: Sequence[Row]) -> str:
+    """How many members there are and which are missing (``family_members``)."""
+    axis, missing = rows[0]["axis"] if rows else "", [row["value"] for row in rows if not row["landed"]]
+    apart = [row["value"] for row in rows if row["landed"] and not row["alike"]]
+    return join_sentences(
+        f"{count(len(rows), 'study', 'studies')}{f' by {axis}' if axis else ''}.",
+        f"Without results: {', '.join(missing)}." if missing else "",
+        f"Differences from {', '.join(apart)} are not paired, since the tokens differ." if apart else "",
+    )
+
+
+def describe_untested(claims: Collection[str]) -> str:
+    """How many claims are left out, since no study can test them; empty if none is."""
+    verb = "is" if len(claims) == 1 else "are"
+    return f"{count(len(claims), 'claim')} that no study can test {verb} left out." if claims else ""
+
+
+def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
+    """Which heads come to exceed the threshold of a quantity, and between which members (``family_onsets``)."""
+    of_heads = [row for row in rows if row["quantity"] == quantity and row["head"] is not None]
+    own = [row for row in of_heads if row["state"] == "appears"]
+    waiting = len(of_heads) - len(own)
+    undecided = f"Of {count(waiting, 'other head' if own else 'head')} it is undecided." if waiting else ""
+    if not own:
+        none = f"No head is found to come to exceed the threshold of {name_quantity(quantity)} over these studies."
+        return join_sentences(none, undecided)
+    first = own[0]
+    between = f"between {first['last_below']} and {first['first_above']}"
+    rows_of = (
+        f"{count(len(own), 'head')} {'comes' if len(own) == 1 else 'come'} to exceed {first['threshold']:g} "
+        f"({name_quantity(quantity)}), first {name_head(first)}, {between}."
+    )
+    return join_sentences(rows_of, undecided)
+
+
+LARGEST = 3
+"""Largest number of differences that are told at the top of a page."""
+
+LEVEL = 0.05
+"""Probability that any difference is told if nothing differs (Holm)."""
+
+
+def tell_differences(differences: Sequence[Row], trends: Sequence[Row], claims: Sequence[Row]) -> list[str]:
+    """What a page begins with: the largest differences, and the verdicts that differ.
+
+    From ``family_differences``, ``family_of_model`` and ``family_claims``.
+    """
+    values = {(row["study"], row["quantity"]): row for row in trends}
+    apart = find_apart(differences, trends)
+    told = [_describe_difference(row, values) for row in apart[:LARGEST]]
+    tested = sum(row["quantity"] in NAMES and row["difference_low"] is not None for row in differences)
+    if tested:
+        labels = {row["study"]: row["label"] for row in trends}
+        first, last = (labels.get(name, name) for name in (differences[0][role] for role in ("reference", "study")))
+        told.append(
+            f"Of {count(tested, 'quantity', 'quantities')} of the model, {len(apart)} "
+            f"{'differs' if len(apart) == 1 else 'differ'} between {first} and {last} with an error of 5 % for all "
+            "of them (Holm)."
+        )
+    return [*told, *_describe_verdicts(claims)]
+
+
+def find_apart(differences: Sequence[Row], trends: Sequence[Row]) -> list[Row]:
+    """The named quantities that differ, corrected for their number (Holm); the clearest first."""
+    from scipy import stats  # slow to import, and only families need it
+
+    sequences = {row["study"]: row["sequences"] for row in trends if row["sequences"]}
+    known = [row for row in differences if row["quantity"] in NAMES and row["difference_low"] is not None]
+    statistics = []
+    for row in known:
+        freedom = max(1, min(sequences.get(row[role], 2) for role in ("study", "reference")) - 1)
+        half = (row["difference_high"] - row["difference_low"]) / 2
+        error = half / float(stats.t.ppf(0.975, freedom))
+        statistics.append(
+            (abs(row["difference"]) / error if error else float("inf") * bool(row["difference"]), freedom)
+        )
+    p = correct_holm(2 * float(stats.t.sf(statistic, freedom)) for statistic, freedom in statistics)
+    apart = [(statistic, row) for (statistic, _), row, one in zip(statistics, known, p, strict=True) if one <= LEVEL]
+    return [row for _, row in sorted(apart, key=lambda pair: -pair[0])]
+
+
+def _describe_difference(row: Row, values: dict[tuple[str, str], Row]) -> str:
+    before, after = (values[row[role], row["quantity"]] for role in ("reference", "study"))
+    by, _, ends = format_with_interval(row["difference"], row["difference_low"], row["difference_high"]).partition(" (")
+    return (
+        f"{title_quantity(row['quantity'])}: {number(before['value'])} in {before['label']}, "
+        f"{number(after['value'])} in {after['label']} (difference {by}, {ends}."
+    )
+
+
+def _describe_verdicts(claims: Sequence[Row]) -> Iterator[str]:
+    """The differing claim that is decided in most studies, and how many others differ (``family_claims``)."""
+    decided = []
+    for _, rows in groupby(claims, key=lambda row: row["claim"]):
+        of_claim = [row for row in rows if row["verdict"] in {"supported", "not supported"}]
+        if len({row["verdict"] for row in of_claim}) > 1:
+            decided.append(of_claim)
+    if not decided:
+        yield "No claim of the paper is supported in one study and not supported in another."
+        return
+    most = max(decided, key=len)
+    yes, no = (
+        [row["label"] for row in most if row["verdict"] == verdict] for verdict in ("supported", "not supported")
+    )
+    others = (
+        f"; {count(len(decided) - 1, 'other claim')} differ{'s' if len(decided) == 2 else ''} too"
+        if decided[1:]
+        else ""
+    )
+    yield f"‘{most[0]['statement']}’ is supported in {', '.join(yes)}, and not in {', '.join(no)}{others}."
+
+
+def describe_differences(rows: Sequence[Row], trends: Sequence[Row]) -> str:
+    """How many quantities of the model differ between the last study and the first (``family_differences``)."""
+    known = [row for row in rows if row["difference_low"] is not None]
+    if not known:
+        return "No quantity has an interval of its difference."
+    named = find_apart(rows, trends)
+    return f"{len(named)} of the differences shown exclude 0 after Holm’s correction for their number."
+
+
+def describe_overlaps(rows: Sequence[Row]) -> str:
+    """How many heads of the last member select other keys than the member before (``family_overlaps``)."""
+    if not rows:
+        return ""
+    lowest = next(row for row in rows if row["study"] == rows[-1]["study"])
+    return (
+        f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
+        f"those of {lowest['reference']} at N = {lowest['n']:,} in some sequence; least shared: "
+        f"{percent(lowest['shared'])} in {name_head(lowest)}."
+    )
+
+
+def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
+    """The members of a family (``family_members``), and whether each has landed and has a page."""
+
+    def describe_results(row: Row) -> str:
+        return "missing" if not row["landed"] else "page" if row["study"] in links else "tables"
+
+    return tabulate(
+        rows,
+        {
+            rows[0]["axis"] or "Name": itemgetter("value"),
+            "Study": itemgetter("study"),
+            "Sequences": lambda row: DASH if row["sequences"] is None else str(row["sequences"]),
+            "Results": describe_results,
+        },
+    )
+
+
+def tabulate_onsets(rows: Sequence[Row]) -> Listing:
+    """The quantities that come to exceed a threshold over the members of a family (``family_onsets``), and where."""
+    places: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        places.setdefault((row["quantity"], row["last_below"], row["first_above"]), []).append(row)
+    return tabulate(
+        [{**of[0], "where": _list_places(of)} for of in places.values()],
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Threshold": lambda row: number(row["threshold"]),
+            "Last below": itemgetter("last_below"),
+            "First above": itemgetter("first_above"),
+            "Where (layer.head)": itemgetter("where"),
+        },
+    )
+
+
+def _list_places(rows: Sequence[Row]) -> str:
+    """The places of rows, heads last: ``model, layer 0, 0.3, 0.5``."""
+    heads = [f"{row['layer']}.{row['head']}" for row in rows if row["head"] is not None]
+    return ", ".join([*(_name_place(row) for row in rows if row["head"] is None), *heads])
+
+
+def _name_place(row: Row) -> str:
+    """The place of a row: the model, a layer or a head."""
+    if row["layer"] is None:
+        return "model"
+    return f"layer {row['layer']}" if row["head"] is None else name_head(row)
+
+
+def tabulate_differences(rows: Sequence[Row]) -> Listing:
+    """Differences of quantities of the model between two members of a family (``family_differences``)."""
+    return tabulate(
+        rows,
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Difference (interval)": lambda row: format_own_interval(row, "difference") or DASH,
+            "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
+        },
+    )
+
+
+def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
+    """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
+    return tabulate(
+        rows,
+        {
+            "Study": itemgetter("label"),
+            "Compared with": itemgetter("reference"),
+            "Head": _name_place,
+            "N": lambda row: str(row["n"]),
+            "Shared (interval)": lambda row: format_own_interval(row, "shared"),
+        },
+    )
+
 
 MOST_CELLS = 20_000
 """Most rows of heads by members behind a figure; beyond it, only some members are shown."""
@@ -106,7 +327,7 @@ def build_verdicts(source: FamilySource) -> Section:
 def tell_first(source: FamilySource) -> list[str]:
     """The sentences with which a page begins."""
     answers = (source.ask(name).rows() for name in ("family_differences", "family_of_model", "family_claims"))
-    return findings.tell_first(*answers)
+    return tell_differences(*answers)
 
 
 def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
@@ -154,14 +375,14 @@ def _build_layers(source: FamilySource) -> Figure:
     if not known:
         return draft.leave_empty(NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a study without results."
-    drawn = tuple(charts.layers(each.rows(), findings.title_quantity(name)) for name, each in known.items())
+    drawn = tuple(charts.layers(each.rows(), title_quantity(name)) for name, each in known.items())
     return draft.show("", reading, charts=drawn)
 
 
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
     answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
     rows = answer.rows()
-    name, key = findings.title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
+    name, key = title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
 
     def build(part: str, title: str, finding: str, reading: str, draw: Callable[..., alt.LayerChart]) -> Figure:
         draft = Draft(f"{part}-{key}", title, answer)
@@ -175,7 +396,7 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
     if not ordered:
         return (figure,)
     threshold = next((row["threshold"] for row in onsets.rows() if row["quantity"] == quantity), None)
-    finding = findings.describe_onsets(onsets.rows(), quantity) if quantity in WITH_ONSETS else ""
+    finding = describe_onsets(onsets.rows(), quantity) if quantity in WITH_ONSETS else ""
     traces = partial(charts.traces, threshold=threshold)
     return figure, build("traces", f"{name}, head by head", finding, of_traces, traces)
 
@@ -189,7 +410,7 @@ def _build_onsets(answer: Answer) -> Figure:
         "The onset lies between the last study whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return draft.show("", reading, part=table, listing=findings.tabulate_onsets(table.to_pylist()))
+    return draft.show("", reading, part=table, listing=tabulate_onsets(table.to_pylist()))
 
 
 def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
@@ -201,9 +422,9 @@ def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
         "are not adjusted for the number of quantities. The table below has all of them, by their names in the table "
         "`measures`, which says what they are."
     )
-    named = [row for row in draft.rows if row["quantity"] in findings.NAMES]
-    finding = findings.describe_differences(draft.rows, of_model.rows())
-    return draft.show(finding, reading, listing=findings.tabulate_differences(named))
+    named = [row for row in draft.rows if row["quantity"] in NAMES]
+    finding = describe_differences(draft.rows, of_model.rows())
+    return draft.show(finding, reading, listing=tabulate_differences(named))
 
 
 def _build_overlaps(source: FamilySource) -> Figure:
@@ -216,7 +437,7 @@ def _build_overlaps(source: FamilySource) -> Figure:
         why = "No two consecutive studies read the same sequences."
         return draft.leave_empty(why)
     reading = "Exact; a key counts if it is among the N keys of largest weight of both. The head that shares least."
-    finding, listing = findings.describe_overlaps(draft.rows), findings.tabulate_overlaps(draft.rows)
+    finding, listing = describe_overlaps(draft.rows), tabulate_overlaps(draft.rows)
     return draft.show(finding, reading, listing=listing)
 
 
@@ -229,7 +450,7 @@ def _build_claims(source: FamilySource) -> Figure:
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "study."
     )
-    finding = findings.describe_untested({row["claim"] for row in draft.rows} - known)
+    finding = describe_untested({row["claim"] for row in draft.rows} - known)
     return draft.show(
         finding, reading, charts=(charts.verdicts([row for row in draft.rows if row["claim"] in known]),), broad=True
     )

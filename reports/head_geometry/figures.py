@@ -1,14 +1,340 @@
 """Geometry of one head of each kind: s_N, the contribution of each token, and the directions of value states."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import groupby
+from math import ceil, cos, floor, log10, pi, radians, sin
 
+import altair as alt
+import numpy as np
 import pyarrow as pa
 
+from reports.elements import (
+    DASH_DOT,
+    DASHED,
+    HEAD,
+    KEY,
+    LAST,
+    SINK,
+    SOLID,
+    STEPS,
+    equal_scales,
+    layer_axis,
+    layer_chart,
+    level,
+    n_axis,
+    note,
+    points,
+    ring,
+    style_line,
+    tooltips,
+)
 from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
-from reports.findings import numbers
-from reports.head_geometry import charts, findings
+from reports.findings.numbers import Row, drop_nulls, find_span, join_sentences, name_head
+from reports.head_geometry import findings
 from reports.queries import Answer
+
+NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
+COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
+"""Dashes of the lines, as in the paper's Figure 7."""
+
+BELOW = "triangle-down"
+"""Shape of a key whose cosine is below 0, in addition to its colour."""
+
+CONTEXTS = 6
+"""Largest number of columns of a chart of contributions."""
+
+AZIMUTH, ELEVATION = radians(28), radians(20)
+"""Rotation of the spheres: the first direction points towards the reader, to the left and down."""
+
+BEYOND_END, ROOM = 1.13, 1.16
+"""Distance of the names of the directions from the centre, and extent of the view, in radii of the sphere."""
+
+SIDE = 250
+"""Height of a sphere, in pixels."""
+
+PAIRED = 165
+"""Height of a chart above or below another of the same head, in pixels."""
+
+NEAR = 2
+"""The number of components is drawn if it is at most this many times the largest effective dimension."""
+
+
+def draw_norms(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
+    """‖s_N‖ of one head against N, also without sink and last token (Figure 7 top; ``diagnostics_of_head``)."""
+    y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
+    lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
+    description = f"Line chart of norms against N on a log axis. {findings.describe_norms(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
+
+
+def draw_cosines(rows: Sequence[Row], *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
+    """Cosine of s_N with sink and last token against N (Figure 7 bottom; ``diagnostics_of_head``).
+
+    ``domain`` spans the cosines of all charts side by side.
+    """
+    y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
+    lines = _draw_lines(rows, findings.COSINES, COSINE_DASHES, y)
+    description = f"Line chart of cosines against N on a log axis. {findings.describe_cosines(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
+
+
+def _draw_lines(
+    rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
+) -> list[alt.Chart]:
+    """The columns that have a value as lines against N, and points that carry the tooltip."""
+    shown = {column: name for column, name in names.items() if drop_nulls(rows, column)}
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
+    single = len(rows) == 1
+    styles = [dashes[column] for column in shown]
+    lines = [
+        style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
+        for column, name in shown.items()
+    ]
+    tooltip = tooltips(".3~g", n="N", **shown)
+    return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
+
+
+def draw_contributions(keys: Sequence[Row], *, title: str, largest: float) -> alt.LayerChart:
+    """Mean contribution of every key to a head's output, by context size (Figure 10; ``contributions_of_head``).
+
+    ``largest`` is the largest absolute cosine of other keys of all charts side by side.
+    """
+    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(keys))]
+    decades = _list_decades([row["norm"] for row in rows])
+    y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
+    base = alt.Chart().encode(
+        x=alt.X("context:O", scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1))
+        .title("Context (tokens)")
+        .axis(labelAngle=0, format=",d", grid=False),
+        xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
+        y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
+        shape=_make_key_shapes({row["kind"] for row in rows}),
+        tooltip=[
+            *tooltips(".3~g", kind="Key", position="Position", context="Context (tokens)"),
+            *tooltips(".3~g", norm="Mean ‖αᵢ vᵢ‖ (model units)"),
+            *tooltips(".3~f", cosine="Cosine, last token"),
+        ],
+    )
+    if drop_nulls(rows, "cosine"):
+        scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
+        bar = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
+        base = base.encode(color=alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=bar))
+    description = f"Scatter plot of contributions by context size. {findings.describe_contributions(keys)}"
+    return layer_chart(
+        rows,
+        title,
+        description.rstrip(),
+        base.mark_point(filled=True, size=20, opacity=0.85).transform_filter("!datum.marked"),
+        base.mark_point(filled=True, style="ringed").transform_filter("datum.marked"),
+    )
+
+
+def _list_decades(values: Sequence[float]) -> list[float]:
+    """Powers of ten around positive ``values``, at most about eight of them."""
+    low = floor(log10(min(values)))
+    high = max(ceil(log10(max(values))), low + 1)
+    step = ceil((high - low) / 7)
+    return [10.0**power for power in range(low, high + step, step)]
+
+
+def _make_key_shapes(rows: Collection[str]) -> alt.Shape:
+    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in rows}
+    legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
+    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    return alt.Shape("kind:N", title=None, scale=scale, legend=legend)
+
+
+_KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine below 0": BELOW}
+"""Shapes of the keys, as the legend names them."""
+
+
+def _select_contexts(keys: Sequence[Row]) -> list[Row]:
+    """The rows of at most ``CONTEXTS`` queries, the smallest and the largest among them."""
+    queries = sorted({row["query"] for row in keys})
+    kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
+    return [row for row in keys if row["query"] in kept]
+
+
+def _build_row(row: Row) -> Row:
+    cosine, role = row["mean_cos_last"], row["role"]
+    others = "other, cosine below 0" if cosine is not None and cosine < 0 else "other key"
+    return {
+        "context": row["query"] + 1,
+        "share": row["position"] / row["query"] if row["query"] else 0.5,
+        "position": row["position"],
+        "kind": {"sink": "sink", "last": "last token"}.get(role, others),
+        "marked": role != "other",
+        "norm": row["mean_norm_y"],
+        "cosine": cosine,
+    }
+
+
+def draw_sphere(directions: Sequence[Row], *, title: str, of_kv_head: Row, n: int) -> alt.LayerChart:
+    """Value states of a head within three principal directions, as a ball (Figure 9; ``directions_of_head``).
+
+    The ``n`` keys of largest weight are filled; ``of_kv_head`` is a row of ``principal_directions_by_head``.
+    """
+    heavy = {row["position"] for row in findings.select_heaviest(directions, n)}
+    rows = sorted(
+        (_turn_key(row, heavy=row["position"] in heavy) for row in directions),
+        key=lambda row: (row["marked"], row["depth"]),
+    )
+    across, along = equal_scales((0, 0), ROOM)
+    x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
+    description = f"A sphere seen from outside with one point per key. {findings.describe_directions(of_kv_head)}"
+    return layer_chart(
+        rows,
+        title,
+        description,
+        *_draw_graticule(x, y),
+        *_draw_inside(x, y, findings.compute_typical_length(of_kv_head)),
+        _draw_keys().encode(x=x, y=y),
+        _name_directions(x, y),
+        note(f"filled: {len(heavy)} heaviest", "left"),
+        note("dashed: typical length", "right", upper=True),
+        height=SIDE,
+    )
+
+
+def project_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Project vectors (…, 3) of the principal directions to the view: to the right, upwards, towards the reader."""
+    first, second, third = np.moveaxis(np.asarray(vectors, dtype=float), -1, 0)
+    right = second * cos(AZIMUTH) - first * sin(AZIMUTH)
+    forth = first * cos(AZIMUTH) + second * sin(AZIMUTH)
+    up = third * cos(ELEVATION) - forth * sin(ELEVATION)
+    return np.stack([right, up, forth * cos(ELEVATION) + third * sin(ELEVATION)], axis=-1)
+
+
+def _turn_key(row: Row, *, heavy: bool) -> Row:
+    """Turn a key into its mark: keys nearer to the reader are larger and stronger."""
+    x, y, depth = project_vectors(np.array([row["x"], row["y"], row["z"]])).tolist()
+    marked = row["role"] != "other"
+    nearness = (1 + depth) / 2
+    return {
+        "position": row["position"],
+        "x": round(x, 4),
+        "y": round(y, 4),
+        "depth": round(depth, 4),
+        "length": round(float(np.linalg.norm([row["x"], row["y"], row["z"]])), 4),
+        "key": {"sink": "sink", "last": "last token"}.get(row["role"], "other key"),
+        "marked": marked,
+        "filled": int(heavy),
+        "size": 120 if marked else round((40 if heavy else 12) * (1 + nearness)),
+        "strength": round((0.6 if marked or heavy else 0.2) + 0.4 * nearness, 2),
+        "mean_weight": row["mean_weight"],
+    }
+
+
+def _draw_keys() -> alt.Chart:
+    """Keys by role; those of the largest weight are filled."""
+    names = {"other key": KEY, "sink": SINK, "last token": LAST}
+    legend = alt.Legend(orient="top", symbolSize=80, symbolStrokeWidth=1.5)
+    domain = alt.Scale(domain=list(names))
+    shapes = alt.Scale(domain=list(names), range=list(names.values()))
+    keys: alt.Chart = alt.Chart().mark_point(strokeWidth=1.25)
+    return keys.encode(
+        shape=alt.Shape("key:N", title=None, scale=shapes, legend=legend),
+        stroke=alt.Stroke("key:N", title=None, scale=domain, legend=legend),
+        fill=alt.Fill("key:N", title=None, scale=domain, legend=legend),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None),
+        size=alt.Size("size:Q", scale=None),
+        opacity=alt.Opacity("strength:Q", scale=None),
+        tooltip=[
+            *tooltips(
+                ".3~p", key="Key", position="Position in sequence 0", mean_weight="Mean attention weight (share)"
+            ),
+            *tooltips(".3~f", length="Length in the three directions"),
+        ],
+    )
+
+
+def _draw_graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
+    """The sphere: its outline, and the parallels and meridians of the first direction that face the reader."""
+    turns = np.linspace(0, 2 * pi, STEPS + 1)
+    latitudes = [(cos(angle), sin(angle)) for angle in np.radians((30, 60, 90, 120, 150))]
+    parallels = [
+        np.stack([np.full_like(turns, along), around * np.cos(turns), around * np.sin(turns)], axis=-1)
+        for along, around in latitudes
+    ]
+    meridians = [
+        np.stack([np.cos(turns), np.sin(turns) * cos(angle), np.sin(turns) * sin(angle)], axis=-1)
+        for angle in np.radians((0, 45, 90, 135))
+    ]
+    rows = [
+        row
+        for index, line in enumerate([*parallels, *meridians])
+        for row in _select_facing(project_vectors(line), str(index))
+    ]
+    lines = alt.Chart(alt.InlineData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
+    return [
+        ring(x, y, (0, 0), 1, "outline"),
+        lines.encode(x=x, y=y, order=alt.Order("order:Q"), detail=alt.Detail("line:N")),
+    ]
+
+
+def _select_facing(line: np.ndarray, name: str) -> list[Row]:
+    """Select the runs of a line's points that face the reader, each with its own name."""
+    seen = [(order, *point) for order, point in enumerate(line.round(3).tolist())]
+    runs = [list(run) for faces, run in groupby(seen, key=lambda point: point[3] >= 0) if faces]
+    return [
+        {"x": x, "y": y, "order": order, "line": f"{name}.{index}"}
+        for index, run in enumerate(runs)
+        for order, x, y, _ in run
+    ]
+
+
+def _draw_inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
+    """Draw the typical distance of points from the centre, and the three directions."""
+    ends = [
+        {"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in project_vectors(np.eye(3)).round(4).tolist()
+    ]
+    spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
+    return [
+        ring(x, y, (0, 0), typical, "reference"),
+        spokes.encode(x=x, y=y, x2=alt.X2("end_x:Q"), y2=alt.Y2("end_y:Q")),
+    ]
+
+
+def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
+    """The names of the three directions, just beyond their ends and in front of all."""
+    ends = zip(project_vectors(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
+    names = alt.InlineData(values=[{"x": right, "y": up, "name": name} for (right, up, _), name in ends])
+    text: alt.Chart = alt.Chart(names).mark_text(style="on-small")
+    return text.encode(x=x, y=y, text=alt.Text("name:N"))
+
+
+def draw_dimensions(heads: Sequence[Row]) -> alt.LayerChart:
+    """Effective dimension of KV heads by layer (beside Figure 9; ``principal_directions_by_head``)."""
+    rows = drop_nulls(heads, "effective_dimension")
+    largest = max(row["effective_dimension"] for row in rows)
+    sizes = {row["head_dim"] for row in rows}
+    near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
+    x = layer_axis(heads)
+    y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
+    shares = {
+        f"share_{index}": f"Share of the {name} direction"
+        for index, name in enumerate(("first", "second", "third"), start=1)
+    }
+    tooltip = [
+        HEAD[0],
+        alt.Tooltip("kv_head:O", title="KV head"),
+        *tooltips(".3~g", effective_dimension="Effective dimension", head_dim="Components of a value state"),
+        *tooltips(".3~p", **shares),
+    ]
+    mean = "mean(effective_dimension):Q"
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5)
+    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    of_layer = [HEAD[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
+    return layer_chart(
+        rows,
+        "Effective dimension by layer",
+        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(heads)}",
+        *(level(size, f"all {size}") for size in near),
+        ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
+        means.encode(tooltip=of_layer),
+    )
 
 
 def build_section(source: Source) -> Section:
@@ -32,8 +358,8 @@ class _Example:
     answer: Answer
 
     @cached_property
-    def head(self) -> numbers.Row:
-        row: numbers.Row = self.place.to_pylist()[0]
+    def head(self) -> Row:
+        row: Row = self.place.to_pylist()[0]
         return row
 
     @property
@@ -41,7 +367,7 @@ class _Example:
         return findings.name_example(self.head)
 
     @property
-    def rows(self) -> list[numbers.Row]:
+    def rows(self) -> list[Row]:
         return self.answer.rows()
 
     @property
@@ -69,7 +395,7 @@ def _combine_tables(examples: list[_Example]) -> pa.Table:
 def _explain_missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
     """Say which kinds are absent, and which examples are not shown and ``why``."""
     hidden = [example.title for example in examples if example not in shown]
-    return numbers.join_sentences(
+    return join_sentences(
         findings.describe_absent([example.head for example in examples]),
         f"Not shown, because {why}: {'; '.join(hidden)}." if hidden else "",
     )
@@ -86,15 +412,13 @@ def _build_diagnostics(source: Source) -> Figure:
     if not shown:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
         return draft.leave_empty(why)
-    domain = numbers.find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
-    turning = [one for one in shown if any(numbers.drop_nulls(one.rows, column) for column in findings.COSINES)]
+    domain = find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
+    turning = [one for one in shown if any(drop_nulls(one.rows, column) for column in findings.COSINES)]
     panels = []
     for example in shown:
-        panels.append(charts.norms(example.rows, title=example.title))
+        panels.append(draw_norms(example.rows, title=example.title))
         if example in turning:
-            panels.append(
-                charts.cosines(example.rows, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain)
-            )
+            panels.append(draw_cosines(example.rows, title=f"Cosines: {name_head(example.head)}", domain=domain))
     return draft.show(
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
@@ -127,7 +451,7 @@ def _build_contributions(source: Source) -> Figure:
     return draft.show(
         _join_paragraphs(
             *(
-                numbers.join_sentences(
+                join_sentences(
                     f"{example.title}.",
                     findings.describe_contributions(example.rows),
                     findings.describe_hidden(example.rows),
@@ -145,20 +469,20 @@ def _build_contributions(source: Source) -> Figure:
         marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
         "first key to the last token. Colour: cosine of its value state with the last token’s.",
         tab="Contributions",
-        charts=tuple(charts.contributions(example.rows, title=example.title, largest=largest) for example in shown),
+        charts=tuple(draw_contributions(example.rows, title=example.title, largest=largest) for example in shown),
     )
 
 
-def _find_largest_cosine(keys: list[numbers.Row]) -> float:
+def _find_largest_cosine(keys: list[Row]) -> float:
     """Largest absolute cosine of a key with the last token, at least 0.1."""
-    others = [row for row in numbers.drop_nulls(keys, "mean_cos_last") if row["role"] != "last"]
+    others = [row for row in drop_nulls(keys, "mean_cos_last") if row["role"] != "last"]
     return max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
 
 
 def _build_spheres(source: Source) -> Figure:
     draft = Draft("spheres", "Value states of heads on a sphere", source.ask_query("label_examples"))
     heads = source.ask_study("principal_directions_by_head").rows()
-    of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.drop_nulls(heads, "effective_dimension")}
+    of_kv_head = {(row["layer"], row["kv_head"]): row for row in drop_nulls(heads, "effective_dimension")}
     examples = _find_examples(source, "directions_of_head")
     directions = [(example, of_kv_head.get((example.head["layer"], example.head["kv_head"]))) for example in examples]
     shown = [(example, row) for example, row in directions if row and example.rows]
@@ -166,7 +490,7 @@ def _build_spheres(source: Source) -> Figure:
         why = findings.describe_dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
         return draft.leave_empty(why)
     n = max(source.n, 1)
-    draw = partial(charts.sphere, n=n)
+    draw = partial(draw_sphere, n=n)
     return draft.show(
         _join_paragraphs(
             *(f"{e.title}. {findings.describe_directions(row)}" for e, row in shown),
@@ -190,13 +514,13 @@ def _build_dimensions(source: Source) -> Figure:
     draft = Draft(
         "effective-dimension", "Effective dimension by layer", source.ask_study("principal_directions_by_head")
     )
-    if not numbers.drop_nulls(draft.rows, "effective_dimension"):
+    if not drop_nulls(draft.rows, "effective_dimension"):
         return draft.leave_empty(findings.describe_dimensions(draft.rows) if draft.rows else NOT_ANALYSED)
     return draft.show(
         findings.describe_dimensions(draft.rows),
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
-        charts=(charts.dimensions(draft.rows),),
+        charts=(draw_dimensions(draft.rows),),
         broad=True,
         marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",

@@ -16,7 +16,7 @@ from reports.findings.numbers import (
     number,
     percent,
 )
-from reports.kinds.findings import KINDS
+from reports.kinds.labels import KINDS
 
 NORMS = {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"}
 """Norms of the representative vector, as the legend names them."""

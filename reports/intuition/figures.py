@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from geometry.selection.example import Intuition, build_intuition
-from reports.elements import layer_chart, tooltips
+from reports.elements import KEY, STAR, equal_scales, layer_chart, note, ring, tooltips
 from reports.figures import Figure, convert_column
 from reports.findings.numbers import Row, count, join_words, number
-from reports.plane import KEY, STAR, equal_scales, note, ring
 
 WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""

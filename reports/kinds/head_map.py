@@ -8,7 +8,7 @@ import altair as alt
 from reports.elements import HEAD, THINNED, layer_chart, place_legend, tooltips
 from reports.figures import Draft, Figure, Source
 from reports.findings.numbers import Row, count, format_with_interval, join_sentences, number, percent
-from reports.kinds import findings as taxonomy_findings
+from reports.kinds import labels as kind_labels
 from reports.kinds.labels import MANY, SHAPES, add_nearest
 
 PATTERN_SHAPES = (
@@ -71,7 +71,7 @@ def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
     ):
         corners = [
             {"label": kind, "x": x, "y": y, "order": order}
-            for kind in taxonomy_findings.KINDS
+            for kind in kind_labels.KINDS
             for hull in (find_hull([(row["x"], row["y"]) for row in rows if holds(row, kind)]),)
             if len(hull) > 2
             for order, (x, y) in enumerate(hull)
@@ -79,7 +79,7 @@ def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
         if not corners:
             continue
         line = alt.Chart(alt.InlineData(values=corners)).mark_line(style=style, interpolate="linear-closed", aria=False)
-        scale = alt.Scale(domain=list(taxonomy_findings.LABELS))
+        scale = alt.Scale(domain=list(kind_labels.LABELS))
         drawn.append(
             line.encode(
                 x=alt.X("x:Q"),
@@ -176,7 +176,7 @@ def _name_points(
         **place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
     )
     if legend and column == "near":
-        legend["values"] = list(taxonomy_findings.KINDS)
+        legend["values"] = list(kind_labels.KINDS)
     domain = list(names)
     return points.encode(
         color=alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend or None),

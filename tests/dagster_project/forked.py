@@ -46,9 +46,8 @@ IMPORTED = (
     "extract.corpora",
     "geometry.selection.layers",
     "pyarrow.parquet",
-    "reports.comparison.page",
+    "reports.overviews",
     "reports.page",
-    "reports.sections",
     "rich.table",
     "scipy.optimize",
     "storage.warehouse.landing",
@@ -107,7 +106,7 @@ def _run(home: str, log: str, command: list[str], hold: str) -> None:
 
 def _spare_what_is_not_ours() -> None:
     """Leave out what takes much of the time of a page, the bundling of its JavaScript."""
-    import_module("reports.browser").bundle = lambda: "// the library of the charts"
+    import_module("reports.rendering").bundle = lambda: "// the library of the charts"
 
 
 def _announce_assets(enter: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from dagster_project.analysis import families
 from dagster_project.analysis.families import Member, compute_family
 from dagster_project.study.families import Family
 from geometry.statistics.intervals import estimate_difference, estimate_mean
-from reports.families.page import write_family
+from reports.overviews import write_family
 from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect

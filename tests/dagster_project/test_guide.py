@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.catalogue import render_catalogue
+from reports.overviews import render_catalogue
 from storage.warehouse.documentation import list_examples, render_example
 from tests.dagster_project.driver import attention_geometry, files
 from tests.sql.checking import STUDY

@@ -20,9 +20,9 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.quantities import PATTERNS, SELECTION
 from reports.figures import find_source
+from reports.page import build_sections
 from reports.queries import ask
 from reports.rendering import iterate_figures
-from reports.sections import sections
 from storage.warehouse.connection import connect
 from storage.warehouse.rows import LANDED
 from storage.zarr.arrays import LayerSize, build_tensor_specs
@@ -344,7 +344,7 @@ def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:
 @pytest.mark.slow
 def test_maps_leave_a_gap_where_a_layer_has_no_attention(mixed: Home) -> None:
     with closing(connect(mixed.warehouse)) as connection:
-        drawn_figures = iterate_figures(sections(find_source(connection, NAME, map_n=4)))
+        drawn_figures = iterate_figures(build_sections(find_source(connection, NAME, map_n=4)))
     charts = [json.dumps(chart.to_dict()) for figure in drawn_figures for chart in figure.charts]
     by_layer = [chart for chart in charts if '"field": "layer", "scale"' in chart or "layers by heads" in chart]
     assert len(by_layer) >= 4

@@ -14,8 +14,7 @@ from altair.utils.schemapi import debug_mode
 
 import sql
 from reports.figures import Figure, Section, Source
-from reports.page import ReportSummary, write_report
-from reports.sections import BUILDERS
+from reports.page import BUILDERS, ReportSummary, write_report
 from tests.made_up import SMALL, WORDS, MadeUp, warehouse
 from tests.reports.drawings import build_figures
 from tests.reports.driver import Browser

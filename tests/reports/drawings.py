@@ -11,8 +11,8 @@ import duckdb
 from reports import theme
 from reports.figures import Figure, Section, Source, find_source
 from reports.findings.numbers import Row
+from reports.page import BUILDERS
 from reports.queries import ask
-from reports.sections import BUILDERS
 from tests.made_up import MadeUp
 
 INTERVALS = {"From", "From position", "95 % interval from"}

@@ -6,11 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports.comparison.page import write_comparison
 from reports.findings.claims import format_decisive
 from reports.findings.numbers import number
-from reports.index import _split_numbers, write_index
-from reports.kinds.findings import LABELS
+from reports.kinds.labels import LABELS
+from reports.overviews import _split_numbers, write_comparison, write_index
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from reports.explorer.charts import LINES
+from reports.explorer.figures import LINES
 from reports.kinds.labels import add_nearest
 from reports.page import ReportSummary, write_report
 from reports.queries import ask

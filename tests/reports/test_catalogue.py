@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports.catalogue import describe_unit, render_catalogue
+from reports.overviews import describe_unit, render_catalogue
 from storage.warehouse.documentation import list_relations
 from tests.reports.driver import Browser
 from tests.reports.pages import Page

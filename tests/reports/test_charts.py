@@ -10,12 +10,12 @@ import pytest
 import vl_convert
 
 from reports import elements
-from reports.assumptions import charts as attention_charts
-from reports.bounds import charts as bounds_charts
-from reports.bounds.charts import COVERAGES
+from reports.assumptions import figures as assumptions
+from reports.bounds import figures as bounds
+from reports.bounds.figures import COVERAGES
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.findings.numbers import Row
-from reports.separation import charts as separation_charts
+from reports.separation import figures as separation
 from tests.reports.conftest import SMALL
 from tests.reports.drawings import assert_described, changed, drawn, of_query, of_shown, parts
 
@@ -24,8 +24,8 @@ from tests.reports.drawings import assert_described, changed, drawn, of_query, o
 @pytest.mark.parametrize(
     ("draw", "change"),
     [
-        (bounds_charts.coverage, "bound_means SET recall_lower = 0.99 WHERE n = 5 AND layer = 1 AND head = 2"),
-        (bounds_charts.width, "bound_means SET recall_lower = 0.5 WHERE n = 5 AND layer = 1 AND head = 2"),
+        (bounds.draw_coverage, "bound_means SET recall_lower = 0.99 WHERE n = 5 AND layer = 1 AND head = 2"),
+        (bounds.draw_width, "bound_means SET recall_lower = 0.5 WHERE n = 5 AND layer = 1 AND head = 2"),
     ],
 )
 def test_changed_bounds_change_the_charts_over_kappa(
@@ -40,7 +40,7 @@ def test_changed_bounds_change_the_charts_over_kappa(
 
 def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConnection) -> None:
     zero = [{**row, "p10": 0.0} for row in of_query(small, SMALL, "attention_over_heads")]
-    spec = attention_charts.attention(zero, [], query=SMALL.query, fit=None).to_dict()
+    spec = assumptions.draw_attention(zero, [], query=SMALL.query, fit=None).to_dict()
     domains = [
         part["encoding"]["y"]["scale"]["domain"]
         for part in parts(spec)
@@ -53,10 +53,10 @@ def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConne
 def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -> None:
     known = of_shown(small, SMALL, "bounds_by_n")
     rows = [row | {"inside": None if row["inside"] is None else True} for row in known]
-    assert not any(row["outside"] for row in drawn(separation_charts.metric_bounds(rows, metric="recall", elbow_n=1)))
+    assert not any(row["outside"] for row in drawn(separation.draw_metric_bounds(rows, metric="recall", elbow_n=1)))
     for family in ("printed", "scale_free"):
         moved = [row | {"inside": False} if (row["family"], row["n"]) == (family, 6) else row for row in rows]
-        chart = separation_charts.metric_bounds(moved, metric="recall", elbow_n=1)
+        chart = separation.draw_metric_bounds(moved, metric="recall", elbow_n=1)
         assert [row["n"] for row in drawn(chart) if row["outside"]] == [6]
         filters = [part["filter"] for part in parts(chart.to_dict()) if "filter" in part]
         assert "datum.outside" in filters
@@ -67,7 +67,7 @@ def test_coverage_draws_no_line_for_what_no_row_has(small: duckdb.DuckDBPyConnec
     rows = of_query(small, SMALL, "coverage")
 
     def lines(**changed: Any) -> list[str]:
-        spec = bounds_charts.coverage([row | changed for row in rows]).to_dict()
+        spec = bounds.draw_coverage([row | changed for row in rows]).to_dict()
         dashes = [part["encoding"]["strokeDash"] for part in parts(spec) if "strokeDash" in part.get("encoding", {})]
         domain: list[str] = dashes[0]["scale"]["domain"]
         return domain
@@ -91,7 +91,7 @@ def test_histograms_count_everything_once(values: list[float]) -> None:
 
 def test_elbows_far_out_share_bars() -> None:
     rows = [{"elbow_n": n, "status": "ok"} for n in (1, 4, 5, 8, 9, 300)] + [{"elbow_n": None, "status": "no_decline"}]
-    bars = drawn(separation_charts.elbows(rows))
+    bars = drawn(separation.draw_elbows(rows))
     assert {bar["bin"]: bar["heads"] for bar in bars} == {"1": 1, "4": 1, "5–8": 2, "9–16": 1, "257–512": 1}
     assert len({bar["range"] for bar in bars[:2]}) == 1
     assert {bar["range"] for bar in bars[2:]}.isdisjoint({bar["range"] for bar in bars[:2]})
@@ -101,7 +101,7 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     table, curve = (of_query(small, SMALL, name) for name in ("attention_over_heads", "weights_fit_curve"))
 
     def notes(**fit: Any) -> list[str]:
-        spec = attention_charts.attention(table, curve, query=SMALL.query, fit=fit).to_dict()
+        spec = assumptions.draw_attention(table, curve, query=SMALL.query, fit=fit).to_dict()
         return [row["note"] for rows in spec["datasets"].values() for row in rows if "note" in row]
 
     assert notes(variant="tied", t_1=6, t_2=18) == ["uniform", "T₁ = 6", "T₂ = 18"]

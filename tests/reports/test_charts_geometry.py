@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from geometry.selection.example import build_intuition
+from reports.elements import equal_scales
 from reports.figures import Figure
-from reports.head_geometry import charts
-from reports.head_geometry import figures as geometry
-from reports.head_geometry.charts import project_vectors
+from reports.head_geometry import figures as head_geometry
+from reports.head_geometry.figures import project_vectors
 from reports.intuition import figures as example
-from reports.plane import equal_scales
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Build
 from tests.reports.drawings import build_figures, changed, drawn, parts
@@ -23,7 +22,7 @@ KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     """The figures of the heads of a study."""
-    return build_figures(connection, study, geometry.build_section)
+    return build_figures(connection, study, head_geometry.build_section)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def contribution(query: int, position: int, norm: float, cosine: float | None = 
 
 
 def scattered(rows: list[dict[str, Any]]) -> alt.LayerChart:
-    return charts.contributions(rows, title="a", largest=0.5)
+    return head_geometry.draw_contributions(rows, title="a", largest=0.5)
 
 
 def test_contributions_stand_in_columns_from_first_to_last() -> None:
@@ -89,7 +88,7 @@ def direction(position: int, x: float, y: float, z: float, *, rank: int | None =
 
 def ball(points: list[dict[str, Any]], n: int = 2) -> alt.LayerChart:
     shares = {"share_1": 0.16, "share_2": 0.05, "share_3": 0.04, "effective_dimension": 9.0, "head_dim": 16}
-    return charts.sphere(points, title="a", of_kv_head=shares, n=n)
+    return head_geometry.draw_sphere(points, title="a", of_kv_head=shares, n=n)
 
 
 def test_the_view_is_a_rotation() -> None:

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from reports import theme
-from reports.contexts import charts as contexts_charts
-from reports.contexts.charts import APART
+from reports.contexts import figures as contexts
+from reports.contexts.figures import APART
 from reports.figures import NOTHING_SELECTED, Figure
-from reports.kinds import findings, labels
+from reports.kinds import labels as kind_labels
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Build
 from tests.reports.drawings import build_figures, drawn, of_query, parts
@@ -41,30 +41,30 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
     rows = [
         {"layer": layer, "label": label, "share": share}
         for layer, found in shares
-        for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
+        for label, share in reversed(list(zip(kind_labels.LABELS, found, strict=True)))
     ]
-    segments = {(row["layer"], row["label"]): row for row in labels.stack_shares(rows, "layer")}
-    assert {label for _, label in segments} == {*findings.KINDS}, "what meets no rule is the room that is left"
-    assert [segments[0, kind]["low"] for kind in findings.KINDS] == pytest.approx([0, 0.5, 0.54])
-    assert [segments[0, kind]["high"] for kind in findings.KINDS] == pytest.approx([0.5, 0.54, 0.9])
-    assert [segments[0, kind]["letter"] for kind in findings.KINDS] == ["T", "", "R"]
-    assert [segments[1, kind]["letter"] for kind in findings.KINDS] == ["", "M", ""]
+    segments = {(row["layer"], row["label"]): row for row in kind_labels.stack_shares(rows, "layer")}
+    assert {label for _, label in segments} == {*kind_labels.KINDS}, "what meets no rule is the room that is left"
+    assert [segments[0, kind]["low"] for kind in kind_labels.KINDS] == pytest.approx([0, 0.5, 0.54])
+    assert [segments[0, kind]["high"] for kind in kind_labels.KINDS] == pytest.approx([0.5, 0.54, 0.9])
+    assert [segments[0, kind]["letter"] for kind in kind_labels.KINDS] == ["T", "", "R"]
+    assert [segments[1, kind]["letter"] for kind in kind_labels.KINDS] == ["", "M", ""]
     assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
-    many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
-    assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
+    many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(kind_labels.LETTERED + 1)]
+    assert {row["letter"] for row in kind_labels.stack_shares(many, "layer")} == {""}
 
 
 def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
-    for marks in (labels.DASHES, labels.SHAPES, findings.LETTERS):
-        assert list(marks) == list(findings.LABELS)
+    for marks in (kind_labels.DASHES, kind_labels.SHAPES, kind_labels.LETTERS):
+        assert list(marks) == list(kind_labels.LABELS)
         assert len({str(mark) for mark in marks.values()}) == 4
     for name, channel, marks in (
-        ("kinds-curves-2", "strokeDash", labels.DASHES),
-        ("kinds-plane", "shape", labels.SHAPES),
+        ("kinds-curves-2", "strokeDash", kind_labels.DASHES),
+        ("kinds-plane", "shape", kind_labels.SHAPES),
     ):
         encodings = [part["encoding"] for part in parts(charts[name].to_dict()) if "encoding" in part]
         scales = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
-        assert scales == [{"domain": list(findings.LABELS), "range": list(marks.values())}] * len(scales) != []
+        assert scales == [{"domain": list(kind_labels.LABELS), "range": list(marks.values())}] * len(scales) != []
 
 
 def test_heads_that_meet_no_rule_look_different() -> None:
@@ -74,9 +74,11 @@ def test_heads_that_meet_no_rule_look_different() -> None:
         {"label": "Other", "nearest": "Reset"},
         {"label": "Other", "nearest": None},
     ]
-    found = [(row["near"], row["met"], row["letter"]) for row in labels.add_nearest(rows)]
+    found = [(row["near"], row["met"], row["letter"]) for row in kind_labels.add_nearest(rows)]
     assert found == [("Mixer", True, "M"), ("Reset", False, ""), ("Other", False, "")]
-    hollow, filled = (layer.to_dict()["mark"]["filled"] for layer in labels.dots(rows, alt.X("x:Q"), alt.Y("y:Q"), []))
+    hollow, filled = (
+        layer.to_dict()["mark"]["filled"] for layer in kind_labels.dots(rows, alt.X("x:Q"), alt.Y("y:Q"), [])
+    )
     assert (hollow, filled) == (False, True)
 
 
@@ -103,7 +105,7 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
         for index, mean in enumerate(means, start=1)
     ]
     rows = [row | {"metric": "precision"} for row in rows]
-    chart = contexts_charts.context_metric(rows, metric="precision").to_dict()
+    chart = contexts.draw_context_metric(rows, metric="precision").to_dict()
     ends = next(rows for rows in chart["datasets"].values() if "place" in rows[0])
     places = [row["place"] for row in ends]
     assert {row["note"]: row["end"] for row in ends} == {
@@ -121,14 +123,14 @@ def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivi
         for query in (7, 15)
         for n, mean in means.items()
     ]
-    chart = contexts_charts.context_metric(rows, metric="recall")
+    chart = contexts.draw_context_metric(rows, metric="recall")
     assert {row["n"] for row in drawn(chart)} == {2, 4}
     spec = chart.to_dict()
     domains = [part["y"]["scale"]["domain"] for part in parts(spec) if "scale" in part.get("y", {})]
     assert {tuple(domain) for domain in domains} == {(0, 0.2)}
     (dash,) = (part["strokeDash"]["scale"] for part in parts(spec) if isinstance(part.get("strokeDash"), dict))
     assert len({str(style) for style in dash["range"]}) == len(dash["domain"]) == 2
-    alone = contexts_charts.context_metric([row for row in rows if row["n"] == 1], metric="recall")
+    alone = contexts.draw_context_metric([row for row in rows if row["n"] == 1], metric="recall")
     assert {row["n"] for row in drawn(alone)} == {1}
 
 
@@ -138,14 +140,14 @@ def test_shares_are_drawn_where_two_contexts_have_them() -> None:
         for query in (7, 15, 16)
         for n in (1, 2, 4, 8)
     ]
-    chart = contexts_charts.context_metric(rows, metric="recall", same="share")
+    chart = contexts.draw_context_metric(rows, metric="recall", same="share")
     assert {(row["context"], row["n"], row["share"]) for row in drawn(chart)} == {
         *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2)),
     }
     ends = next(rows for rows in chart.to_dict()["datasets"].values() if "place" in rows[0])
     assert {row["note"] for row in ends} == {"1/2", "1/4"}
     apart = [row for row in rows if row["query"] != 15]
-    assert not contexts_charts.has_shares(apart)
+    assert not contexts.has_shares(apart)
 
 
 NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}
@@ -213,7 +215,7 @@ def test_series_stay_apart_for_every_eye(palette: theme.Palette, kind: str) -> N
 
 @pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
 def test_marks_and_letters_stand_out(palette: theme.Palette) -> None:
-    kinds = palette.series[: len(findings.LABELS)]
+    kinds = palette.series[: len(kind_labels.LABELS)]
     assert min(contrast(colour, palette.surface) for colour in kinds) >= 4.5  # letters on segments and cells
     assert min(contrast(colour, palette.surface) for colour in palette.series) >= 3
     assert min(contrast(colour, palette.surface) for colour in palette.ramp[theme.FIRST_SEEN :]) >= 3

@@ -5,8 +5,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from reports.effects import charts as effects
-from reports.effects import findings
+from reports.effects import figures as effects
 from reports.effects.figures import build_sections
 from reports.figures import Figure, find_source
 from reports.findings.numbers import number
@@ -42,10 +41,10 @@ COLOURS = 4
 
 def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
     rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
-    assert {name for names in effects.PANELS.values() for name in names} == {*findings.POLICIES}
+    assert {name for names in effects.PANELS.values() for name in names} == {*effects.POLICIES}
     for panel, names in effects.PANELS.items():
         told = [{**rows[0], "policy": name} for name in names]
-        chart = effects.loss_by_keys(told, panel=panel).to_dict()
+        chart = effects.draw_loss_by_keys(told, panel=panel).to_dict()
         scale = next(
             part["encoding"]["strokeDash"]["scale"]
             for part in chart["layer"]
@@ -68,12 +67,12 @@ def test_zero_is_preferred_to_other_kinds(small: duckdb.DuckDBPyConnection, rows
     with changed(small, "UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'"):
         other = ask(small, "ablation_by_head", study=SMALL.study).rows()
     assert {row["kind"] for row in other} == {"mean"}
-    assert "replaced by its mean" in findings.describe_ablation(other)
+    assert "replaced by its mean" in effects.describe_ablation(other)
 
 
 def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
     most = max(rows, key=lambda row: row["delta_loss"])
-    said = findings.describe_ablation(rows)
+    said = effects.describe_ablation(rows)
     assert f"layer {most['layer']}, head {most['head']}" in said
     assert f"above 0 in {sum(row['low'] > 0 for row in rows)} of {len(rows)} heads" in said
 
@@ -86,18 +85,18 @@ def associated(measure: str, correlation: float, p: float, p_holm: float) -> dic
 
 def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
     clear, other = associated("recall", 0.5, 0.004, 0.05), associated("elbow", -0.9, 0.001, 0.06)
-    said = findings.describe_correlations([clear, other])
+    said = effects.describe_correlations([clear, other])
     assert said.startswith(
         "Within layers the loss goes most with Elbow N: rank correlation −0.9 (−1 to −0.8), p = 0.001"
     )
     assert "Of 2 measures, Recall has a significant correlation (" in said
-    assert "none has a significant correlation" in findings.describe_correlations([other])
+    assert "none has a significant correlation" in effects.describe_correlations([other])
 
 
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:
     assert "loss-and-error" not in figures(small, SMALL)
     row = "heads, 8, 0.5, 0.4, 0.6, 0.01, 0.02, 0.1, -0.1, 0.2, 0.5, 0.3 FROM loss_associations LIMIT 1"
-    added = f"INSERT INTO loss_associations SELECT study, 'selected', '{findings.ERROR}', {row}"
+    added = f"INSERT INTO loss_associations SELECT study, 'selected', '{effects.ERROR}', {row}"
     other = "* REPLACE ('selected' AS kind, 2 * delta_loss AS delta_loss) FROM head_ablation WHERE kind = 'zero'"
     with changed(small, f"INSERT INTO head_ablation SELECT {other}", added):
         found = figures(small, SMALL)["loss-and-error"]
@@ -117,7 +116,7 @@ def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConne
         for row in policies
         if (row["policy"], row["budget"]) == (name, 0.1)
     )
-    said = findings.describe_budgets(policies)
+    said = effects.describe_budgets(policies)
     assert f"that see the weights, “same N” costs least, {same} nats, and “N by elbow” most, {elbow}" in said
     assert f"that know only past statistics, “sink and recent” costs least, {recent} nats" in said
 
@@ -125,7 +124,7 @@ def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConne
 def test_losses_diverge_from_0_with_labels_a_factor_apart(rows: list[dict[str, Any]]) -> None:
     """Labels in equal steps lay on top of one another at the ends of the colour bar, whose scale is logarithmic."""
     losses = [row | {"delta_loss": loss} for row, loss in zip(rows, (-0.02, 0.0, 0.5, 2.5), strict=False)]
-    chart = effects.loss_map(losses).to_dict()
+    chart = effects.draw_loss_map(losses).to_dict()
     (colour,) = (part["encoding"]["color"] for part in chart["layer"] if "color" in part.get("encoding", {}))
     assert colour["scale"] == {"type": "symlog", "constant": 0.01, "domain": [-2.5, 2.5], "range": "diverging"}
     assert colour["legend"]["values"] == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1]

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import vl_convert
 
-from reports.explorer import charts
-from reports.explorer import figures as findings
-from reports.explorer.charts import LINES
+from reports.explorer import figures as explorer
+from reports.explorer.figures import LINES
 from reports.findings.numbers import Row
 
 N = [1, 2, 3, 5, 8]
@@ -32,9 +31,9 @@ def made(layers: int = 2, heads: int = 3) -> tuple[list[Row], list[Row]]:
     return [head(*place) for place in places], [curve(*place) for place in places]
 
 
-def explorer(heads: list[Row], curves: list[Row], n: int = 4) -> dict[str, Any]:
-    first, _ = findings.choose_first(heads, [])
-    chart = charts.explorer(heads, curves, n=n, first=first)
+def specify(heads: list[Row], curves: list[Row], n: int = 4) -> dict[str, Any]:
+    first, _ = explorer.choose_first(heads, [])
+    chart = explorer.draw_explorer(heads, curves, n=n, first=first)
     found: dict[str, Any] = chart.to_dict(validate=False)  # ``test_figures`` validates those of studies
     return found
 
@@ -48,7 +47,7 @@ def test_what_no_head_has_is_no_choice() -> None:
     heads, curves = made()
     options: list[list[str]] = []
     for change in ({}, {"rho_0": None}, {"auc": 0.7, "sink_weight": 0.1, "label": None}):
-        quantity = param(explorer([row | change for row in heads], curves, n=7), "quantity")
+        quantity = param(specify([row | change for row in heads], curves, n=7), "quantity")
         options.append(quantity["bind"]["options"])
         assert "Recall at N = 7" in quantity["bind"]["labels"]
         assert quantity["value"] == options[-1][0]
@@ -58,7 +57,7 @@ def test_what_no_head_has_is_no_choice() -> None:
 
 
 def describe(heads: list[Row], examples: list[Row]) -> str:
-    return findings.describe_explorer(heads, 4, *findings.choose_first(heads, examples))
+    return explorer.describe_explorer(heads, 4, *explorer.choose_first(heads, examples))
 
 
 def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_sink() -> None:
@@ -76,24 +75,24 @@ def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_s
             ("previous", heads[4], 0.9),
         )
     ]
-    assert findings.choose_first(heads, strongest) == (heads[2], strongest[3])
+    assert explorer.choose_first(heads, strongest) == (heads[2], strongest[3])
     assert "layer 0, head 2 is shown first: of those labelled induction" in describe(heads, strongest)
     heads[2] |= {"patterns": "induction, sink"}
-    assert findings.choose_first(heads, strongest) == (heads[3], strongest[4])
+    assert explorer.choose_first(heads, strongest) == (heads[3], strongest[4])
     strongest[4] |= {"held": 0.49}
-    assert findings.choose_first(heads, strongest) == (heads[4], strongest[5])
+    assert explorer.choose_first(heads, strongest) == (heads[4], strongest[5])
     strongest[5] |= {"held": 0.49}
-    assert findings.choose_first(heads, strongest) == (heads[5], strongest[0])
-    assert findings.choose_first(heads, strongest[1:]) == (heads[5], None), (
+    assert explorer.choose_first(heads, strongest) == (heads[5], strongest[0])
+    assert explorer.choose_first(heads, strongest[1:]) == (heads[5], None), (
         "the clearest that does not rest on the sink"
     )
-    assert findings.choose_first(heads[:2], strongest[1:3]) == (heads[0], None)
+    assert explorer.choose_first(heads[:2], strongest[1:3]) == (heads[0], None)
 
 
 def test_signed_quantities_diverge_from_0_and_others_do_not() -> None:
     heads, curves = made()
     heads[0] |= {"rho_0": -0.4}
-    text = json.dumps(explorer(heads, curves))
+    text = json.dumps(specify(heads, curves))
     assert text.count('"range": "diverging"') == 1
     assert "'rho_0': 0.4" in text
     assert text.count('"range": "heatmap"') == 1
@@ -125,7 +124,7 @@ def test_blank_cells_are_counted_and_explained() -> None:
     ids=["small", "one N", "hidden sink", "no curves", "no label", "many heads"],
 )
 def test_it_draws_without_a_warning(heads: list[Row], curves: list[Row]) -> None:
-    drawn = vl_convert.vegalite_to_svg(explorer(heads, curves))
+    drawn = vl_convert.vegalite_to_svg(specify(heads, curves))
     assert "NaN" not in drawn
     assert "undefined" not in drawn
     assert "Layer " in drawn

@@ -15,8 +15,8 @@ import pytest
 from reports.elements import layer_chart
 from reports.export import WIDTHS, draw_previews, write_images, write_tables
 from reports.figures import Figure, Section, find_source
+from reports.page import build_sections
 from reports.queries import Answer
-from reports.sections import sections
 from storage.errors import escape_unprintable
 from tests.reports.conftest import SMALL
 
@@ -25,7 +25,7 @@ from tests.reports.conftest import SMALL
 def some(small: duckdb.DuckDBPyConnection) -> tuple[Section, ...]:
     """Sections with a chart alone, charts side by side, tables alone, and the explorer."""
     wanted = {"explore", "claims", "sink", "separation"}
-    return tuple(part for part in sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
+    return tuple(part for part in build_sections(find_source(small, SMALL.study, map_n=4)) if part.key in wanted)
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_a_page_goes_without_pictures_that_cannot_be_drawn(
     monkeypatch.setattr("reports.vega_process.__file__", str(path))
     if program is None:
         monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
-    with draw_previews(sections(find_source(small, SMALL.study, map_n=4))) as previews:
+    with draw_previews(build_sections(find_source(small, SMALL.study, map_n=4))) as previews:
         assert previews() == {}
     (line,) = caplog.messages
     assert line.startswith("The web UI gets no pictures of this page")

@@ -3,8 +3,9 @@
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports.families import charts, findings
-from reports.families.findings import tabulate_onsets
+from reports.families import charts
+from reports.families import figures as families
+from reports.families.figures import tabulate_onsets
 
 STATEMENTS = {claim.name: claim.statement for claim in CLAIMS}
 
@@ -63,9 +64,9 @@ def test_onsets_between_the_same_members_are_one_row_that_names_their_heads() ->
 
 
 def test_claims_that_no_member_can_test_are_counted() -> None:
-    assert findings.describe_untested(set()) == ""
-    assert findings.describe_untested({"a"}) == "1 claim that no study can test is left out."
-    assert findings.describe_untested({"a", "b"}) == "2 claims that no study can test are left out."
+    assert families.describe_untested(set()) == ""
+    assert families.describe_untested({"a"}) == "1 claim that no study can test is left out."
+    assert families.describe_untested({"a", "b"}) == "2 claims that no study can test are left out."
 
 
 def differ(quantity: str, difference: float, half: float) -> dict[str, object]:
@@ -77,19 +78,19 @@ def differ(quantity: str, difference: float, half: float) -> dict[str, object]:
 TRENDS = [
     {"study": study, "label": label, "quantity": quantity, "value": value, "sequences": 8}
     for study, label, value in (("a", "step0", 0.25), ("b", "step9", 0.75))
-    for quantity in findings.NAMES
+    for quantity in families.NAMES
 ]
 
 
 def test_differences_that_are_told_survive_the_correction_for_their_number() -> None:
     """An interval that barely excludes 0 is told alone, and not beside 17 others without a difference."""
     barely = differ("sink_weight", 1.1, 1.0)
-    assert findings.find_apart([barely], TRENDS) == [barely]
-    others = [differ(quantity, 0.0, 1.0) for quantity in findings.NAMES if quantity != "sink_weight"]
-    assert findings.find_apart([barely, *others], TRENDS) == []
+    assert families.find_apart([barely], TRENDS) == [barely]
+    others = [differ(quantity, 0.0, 1.0) for quantity in families.NAMES if quantity != "sink_weight"]
+    assert families.find_apart([barely, *others], TRENDS) == []
     clear = differ("recall[4]", 5.0, 0.5)
-    assert findings.find_apart([barely, *others[:5], clear], TRENDS) == [clear]
-    told = findings.tell_first([barely, *others[:5], clear], TRENDS, [])
+    assert families.find_apart([barely, *others[:5], clear], TRENDS) == [clear]
+    told = families.tell_differences([barely, *others[:5], clear], TRENDS, [])
     assert told[0] == "Recall at N = 4: 0.25 in step0, 0.75 in step9 (difference 5, 4.5 to 5.5)."
     assert told[1].startswith("Of 7 quantities of the model, 1 differs between step0 and step9")
     assert told[2].startswith("No claim of the paper is supported in one study and not")
@@ -106,7 +107,7 @@ def test_verdicts_that_differ_are_told_and_others_counted() -> None:
         for claim, own in verdicts.items()
         for label, verdict in zip(("step0", "step9"), own, strict=True)
     ]
-    assert findings.tell_first([], TRENDS, rows) == ["‘So turns’ is supported in step0, and not in step9."]
+    assert families.tell_differences([], TRENDS, rows) == ["‘So turns’ is supported in step0, and not in step9."]
 
 
 def test_the_largest_lines_are_named_where_their_names_have_room() -> None:

@@ -15,7 +15,7 @@ from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
 from reports.headlines import findings as headlines_findings
 from reports.recovery import figures as recovery
-from reports.separation import findings as separation_findings
+from reports.separation import figures as separation
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ CURVE = [
 
 
 def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
-    rows = separation_findings.join_bounds(CURVE, "recall")
+    rows = separation.join_bounds(CURVE, "recall")
     assert [(row["n"], row["outside"]) for row in rows] == [(1, False), (2, False), (3, True), (4, True), (5, True)]
     assert [rows[4][name] for name in ("lower", "upper", "scale_free_lower")] == [0.1, 0.7, 0.4]
-    text = separation_findings.describe_envelope(rows, "recall")
+    text = separation.describe_envelope(rows, "recall")
     assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
     assert "below the scale-free lower bound at N = 5." in text
     inside = [*bounds(1, 1.0, 0.9, 1 - 1e-9, None), *bounds(2, 0.5, 0.1, 0.9, 0.4)]
-    within = separation_findings.join_bounds(inside, "recall")
-    assert "never above it" in separation_findings.describe_envelope(within, "recall")
+    within = separation.join_bounds(inside, "recall")
+    assert "never above it" in separation.describe_envelope(within, "recall")
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -137,9 +137,9 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
         "no_bend": "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards",
     }
     for status, told in why.items():
-        assert separation_findings.describe_elbows([elbow(status)] * 2) == f"No head has an elbow: {told}."
-        assert separation_findings.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
-    text = separation_findings.describe_elbows([elbow(status) for status in (None, *why)])
+        assert separation.describe_elbows([elbow(status)] * 2) == f"No head has an elbow: {told}."
+        assert separation.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
+    text = separation.describe_elbows([elbow(status) for status in (None, *why)])
     assert all(f"in 1 head {told}" in text for told in (*why.values(), "there is no N"))
 
 

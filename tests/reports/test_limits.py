@@ -7,9 +7,8 @@ import pytest
 
 from reports.figures import Figure
 from reports.findings.numbers import number
-from reports.limits import findings
-from reports.limits.figures import build_sections
-from reports.limits.findings import describe_key_budgets
+from reports.limits import figures as limits
+from reports.limits.figures import build_sections, describe_key_budgets
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
@@ -19,7 +18,7 @@ STUDY = THREE
 KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
 
 
-def limits(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
+def figures_of(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     """The figures of the section by their keys; none without the section."""
     return build_figures(connection, study, build_sections)
 
@@ -29,7 +28,7 @@ def rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) ->
 
 
 def test_four_figures_hold_the_rows_of_the_tables(three: duckdb.DuckDBPyConnection) -> None:
-    found = limits(three, STUDY)
+    found = figures_of(three, STUDY)
     assert tuple(found) == KEYS
     assert not [figure for figure in found.values() if figure.empty]
     distances, beside = (drawn(chart) for chart in found["distance-rest"].charts)
@@ -52,12 +51,14 @@ def test_four_figures_hold_the_rows_of_the_tables(three: duckdb.DuckDBPyConnecti
 
 def test_the_best_of_one_temperature_is_not_told(small: duckdb.DuckDBPyConnection) -> None:
     """A twin is measured at T = 1 alone; its page said that AUC is most often largest there, in all heads."""
-    several = limits(small, SMALL)["temperature"]
+    several = figures_of(small, SMALL)["temperature"]
     tables = ("sensitivity", "temperature_means")
     with changed(small, *(f"DELETE FROM {table} WHERE temperature <> 1" for table in tables)):
-        alone = limits(small, SMALL)["temperature"]
+        alone = figures_of(small, SMALL)["temperature"]
     assert (len(several.charts), len(alone.charts)) == (2, 1)
-    assert [len(limits(small, SMALL)[key].charts) for key in KEYS[:2]] == [1, 1], "one context is compared with none"
+    assert [len(figures_of(small, SMALL)[key].charts) for key in KEYS[:2]] == [1, 1], (
+        "one context is compared with none"
+    )
     assert "most often largest" in several.finding
     assert "most often largest" not in alone.finding
 
@@ -67,12 +68,12 @@ def head(critical: int | None, until: int | None, layer: int = 0, number: int = 
 
 
 def test_how_many_heads_have_a_critical_n_of_1_is_told() -> None:
-    ones = findings.describe_critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
+    ones = limits.describe_critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
     assert "is 1 in the median head, and 1 in 2 of 3 heads." in ones
     assert "are nearer is 40 in the median head, and 60 in layer 0, head 1." in ones
-    some = findings.describe_critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
+    some = limits.describe_critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
     assert "is 8 in the median head of the 3 that have one, and 1 in 1 of 4 heads." in some
-    assert findings.describe_critical_n([head(None, None)]).startswith("In no head")
+    assert limits.describe_critical_n([head(None, None)]).startswith("In no head")
 
 
 def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) -> None:
@@ -91,21 +92,21 @@ def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) 
 def test_which_bound_is_exceeded_is_said(three: duckdb.DuckDBPyConnection) -> None:
     found = rows(three, "sensitivity_bounds_model", query=23)
     kept = [row | {"reported_holds": 1.0} for row in found]
-    assert "holds at every T" in findings.describe_sensitivity(kept)
+    assert "holds at every T" in limits.describe_sensitivity(kept)
     broken = [row | {"reported_holds": 0.75} for row in found]
-    assert f"{found[0]['rows'] // 4} of {found[0]['rows']} pairs of head and sequence" in findings.describe_sensitivity(
+    assert f"{found[0]['rows'] // 4} of {found[0]['rows']} pairs of head and sequence" in limits.describe_sensitivity(
         broken
     )
 
 
 def test_the_share_is_within_the_band_where_the_rows_are(three: duckdb.DuckDBPyConnection) -> None:
     found = [row | {"within_band": row["n"] in {4, 5, 6}} for row in rows(three, "distinguishable_by_n", query=23)]
-    assert "between 0.70 and 0.85 at N = 4 to 6," in findings.describe_distinguishable(found)
-    assert "holds the most heads at N = 5: 2 of 6 heads." in findings.describe_distinguishable(
+    assert "between 0.70 and 0.85 at N = 4 to 6," in limits.describe_distinguishable(found)
+    assert "holds the most heads at N = 5: 2 of 6 heads." in limits.describe_distinguishable(
         [row | {"heads": 6, "heads_within": (row["n"] == 5) / 3} for row in found]
     )
     never = [row | {"within_band": False, "heads_within": 0.0} for row in found]
-    assert "at none of the N shown. It holds no head at any of these N." in findings.describe_distinguishable(never)
+    assert "at none of the N shown. It holds no head at any of these N." in limits.describe_distinguishable(never)
 
 
 def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: duckdb.DuckDBPyConnection) -> None:
@@ -117,7 +118,7 @@ def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: du
         assert row[end]["n_90"] == means[row[end]["layer"], row[end]["head"]] == best(means.values())
         assert row[end]["low"] < row[end]["n_90"] < row[end]["high"]
     told = describe_key_budgets([row], [])
-    assert told in limits(three, STUDY)["convergence-uniform"].finding
+    assert told in figures_of(three, STUDY)["convergence-uniform"].finding
     assert told.startswith(f"To keep 90 % of its weight, the mean head keeps {number(row['n_90'])} (")
 
 
@@ -131,7 +132,7 @@ def test_heads_with_windows_keep_keys_of_their_own_number() -> None:
         "layer 1, head 0."
     )
     shares = {"n_keys": 96, "least_keys": 32, "effective_share": 0.25, "n_90_share": 0.5}
-    assert findings.describe_convergence([shares], []).startswith("With up to 96 keys, the mean head")
+    assert limits.describe_convergence([shares], []).startswith("With up to 96 keys, the mean head")
 
 
 def test_budgets_of_geometry_are_compared_with_those_of_the_weight() -> None:

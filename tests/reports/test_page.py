@@ -11,14 +11,14 @@ import pytest
 
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports import browser
+from reports import rendering
 from reports.bounds import figures as bounds
-from reports.browser import pack
 from reports.figures import find_source
 from reports.findings.claims import format_decisive
 from reports.page import ReportSummary, write_report
 from reports.queries import Answer, ask
 from reports.recovery import figures as recovery
+from reports.rendering import pack
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import tables, warehouse
@@ -348,9 +348,9 @@ def test_the_bundle_is_built_once_and_again_if_what_is_kept_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
-    monkeypatch.setattr(browser, "COMPILED", tmp_path / "kept")
-    monkeypatch.setattr(browser.vl_convert, "javascript_bundle", lambda _, **how: built.append(how) or "</script>;")
-    ask_anew = browser.bundle.__wrapped__
+    monkeypatch.setattr(rendering, "COMPILED", tmp_path / "kept")
+    monkeypatch.setattr(rendering.vl_convert, "javascript_bundle", lambda _, **how: built.append(how) or "</script>;")
+    ask_anew = rendering.bundle.__wrapped__
     assert [ask_anew(), ask_anew()] == ["<\\/script>;"] * 2
     assert len(built) == 1
     (kept,) = (tmp_path / "kept").iterdir()

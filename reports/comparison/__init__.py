@@ -1,1 +1,0 @@
-"""Several studies side by side."""
