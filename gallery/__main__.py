@@ -97,8 +97,7 @@ ORDER BY ALL
 """
 """Tables of the models that are compared, beside the named queries."""
 
-MAP_N = 4
-"""N of the maps."""
+MAP_N = 4  # N of the maps
 
 TEXTS = {
     "embedded": (

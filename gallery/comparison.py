@@ -22,8 +22,7 @@ MODELS = {"smollm2": "SmolLM2", "gemma3": "Gemma 3", "qwen2": "Qwen2.5-Coder", E
 
 PICTURE = "separation.png"
 
-ROUNDED = 1e-12
-"""Share of a value by which rounding moves it."""
+ROUNDED = 1e-12  # Share of a value by which rounding moves it
 
 VALUE, TWIN = ("value", "value_low", "value_high"), ("twin_value", "twin_low", "twin_high")
 """Columns of a measure and of the same of the twin."""

@@ -15,20 +15,17 @@ import numpy as np
 from reports import theme
 from reports.findings.numbers import Row
 
-ABOVE = -3
-"""Offset of the name of a vertical rule from the top of the plotting area, in pixels: below the legend."""
+ABOVE = -3  # Offset of the name of a vertical rule from the top of the plotting area, in pixels: below the legend
 
 FLOOR_NAMED = 0.2
 """The name of the floor of Precision is below the line, at the last N at which the floor is at most this."""
 
-SEPARATION = 6
-"""Smallest distance of the labels of an axis, in pixels; labels that are closer are left out."""
+SEPARATION = 6  # Smallest distance of the labels of an axis, in pixels; labels that are closer are left out
 
 THINNED: dict[str, Any] = {"labelOverlap": "greedy", "labelSeparation": SEPARATION}
 """Settings of an axis on which labels that would touch are left out."""
 
-BARS = 24
-"""Approximate largest number of bars of a histogram."""
+BARS = 24  # Approximate largest number of bars of a histogram
 
 SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
 DASHES = (SOLID, DOTTED, DASHED, DASH_DOT, (12, 4))
@@ -37,8 +34,7 @@ DASHES = (SOLID, DOTTED, DASHED, DASH_DOT, (12, 4))
 XValue: Any = alt.XValue
 YValue: Any = alt.YValue
 X2Value: Any = alt.X2Value
-Y2Datum: Any = alt.Y2Datum
-"""Channels of one value, which Altair declares without types."""
+Y2Datum: Any = alt.Y2Datum  # Channels of one value, which Altair declares without types
 
 WORDS = frozenset(
     {
@@ -61,11 +57,9 @@ ENDS = {"low": "95 % interval from", "high": "to"}
 INTERVAL = {f"value_{end}": title for end, title in ENDS.items()}
 """Titles of the tooltip lines of an interval over sequences."""
 
-NEAREST = "points"
-"""Name of the layer of points of which the one nearest to the pointer is shown."""
+NEAREST = "points"  # Name of the layer of points of which the one nearest to the pointer is shown
 
-Line = dict[str, Any]
-"""A line of a tooltip, as it is written."""
+Line = dict[str, Any]  # A line of a tooltip, as it is written
 
 
 class WrittenEncoding(alt.FacetedEncoding):
@@ -151,8 +145,7 @@ def express_number(column: str, written: str) -> str:
     return f"isValid({value}) ? {text} : null"
 
 
-SHARE = ".3~p"
-"""Format of a share of 1 in a tooltip."""
+SHARE = ".3~p"  # Format of a share of 1 in a tooltip
 
 _SHARE_TEXT = (
     "({0} > 0 && {0} < 1e-6 ? 'below 0.0001 %' : {0} >= 0.9995 && {0} < 1 ? 'over 99.9 %' "
@@ -379,8 +372,7 @@ def histogram(values: Sequence[float], marks: Sequence[float]) -> list[Row]:
     return [{"low": low, "high": high, "number": number} for low, high, number in bars if number]
 
 
-STEPS = 72
-"""Number of corners of the polygon that draws a circle."""
+STEPS = 72  # Number of corners of the polygon that draws a circle
 
 
 def star(points: int = 5, inner: float = 0.42) -> str:

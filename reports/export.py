@@ -25,32 +25,22 @@ from storage.files.user_paths import refuse_existing
 
 logger = logging.getLogger(__name__)
 
-SCALE = 2
-"""Pixels of a PNG per pixel of the chart on the page."""
+SCALE = 2  # Pixels of a PNG per pixel of the chart on the page
 
 WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
 """Widths of the plotting area, in pixels, for charts that are as wide as their container on the page."""
 
-PICTURES = ("svg", "pdf", "png")
-"""Formats of pictures."""
+PICTURES = ("svg", "pdf", "png")  # Formats of pictures
 
-Png = bytes
-"""A PNG image."""
+Png = bytes  # A PNG image
 
-PREVIEWS = ("recall-by-n", "kinds-plane")
-"""Keys of the figures that summarise a study if there is no room for the page."""
+PREVIEWS = ("recall-by-n", "kinds-plane")  # Keys of the figures that summarise a study if there is no room for the page
 
 REMEDY = "name a folder that can be written"
 
 
 def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write each chart as SVG, PDF and PNG, named after its figure; interactive charts are in their initial state.
-
-    Raises
-    ------
-    UserError
-        If the folder cannot be written, or a file exists and is not to be overwritten.
-    """
+    """Write each chart as SVG, PDF and PNG, named after its figure; interactive charts are in their initial state."""
     drawn = [(key, _set_width(figure, chart)) for figure in iterate_figures(sections) for key, chart in figure.drawn]
     refuse_existing((folder / f"{key}.{end}" for key, _ in drawn for end in PICTURES), overwrite=overwrite)
     written = []
@@ -97,11 +87,6 @@ def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool =
     """Write the table behind each figure, with all its rows, as CSV and Parquet; lists are JSON in CSV.
 
     Files are named after their figures.
-
-    Raises
-    ------
-    UserError
-        If the folder cannot be written, or a file exists and is not to be overwritten.
     """
     figures, written = list(iterate_figures(sections)), []
     names = (f"{figure.key}.{ending}" for figure in figures for ending in ("csv", "parquet"))

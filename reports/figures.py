@@ -221,13 +221,7 @@ class Source:
 
 
 def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int) -> Source:
-    """Find a study of the warehouse, at its last query, with its maps at N = ``map_n``.
-
-    Raises
-    ------
-    UserError
-        If the warehouse holds nothing of it.
-    """
+    """Find a study of the warehouse, at its last query, with its maps at N = ``map_n``."""
     source = _seek_source(connection, study, map_n)
     if source is None:
         raise UserError(

@@ -86,11 +86,6 @@ def write_index(
     """Write the index of the studies of a warehouse atomically; an existing file at ``path`` is replaced.
 
     The others are relative links to existing pages: reports by study, comparisons and families by their names.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
     """
     studies = [
         {
@@ -238,11 +233,6 @@ def write_comparison(
 
     ``home`` and ``reports`` are relative links to the index and to existing reports; ``together`` has the tables of a
     family of these studies, which are shown as those of a family without an axis.
-
-    Raises
-    ------
-    UserError
-        If the warehouse holds nothing of one of them, or the file cannot be written.
     """
     sources = [find_source(connection, study, map_n=1) for study in studies]
     claims = {source.study: source.ask_study("claims").rows() for source in sources}
@@ -298,11 +288,6 @@ def write_family(
 
     ``home`` and ``reports`` are relative links to the index and to existing reports; the page keeps ``origin``, what it
     is made from, as JSON.
-
-    Raises
-    ------
-    UserError
-        If the warehouse holds nothing of the family, or the file cannot be written.
     """
     source = families.FamilySource(connection, family)
     members = source.ask("family_members").rows()

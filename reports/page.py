@@ -73,8 +73,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
 
 REMEDY = "name another folder with --home DIR"
 
-TEXTS, TOKENS = 24, 48
-"""Largest number of sequences shown, and of the first tokens of each."""
+TEXTS, TOKENS = 24, 48  # Largest number of sequences shown, and of the first tokens of each
 
 
 EXAMPLES = {
@@ -140,13 +139,6 @@ def write_report(
 
     Maps of Precision and Recall are at N = ``map_n``, or at the largest N of the study; ``home`` is a relative link to
     the index, ``origin`` what the page is made from, as the caller describes it, which its head keeps.
-
-    Raises
-    ------
-    UserError
-        If the warehouse holds nothing of the study, or the file cannot be written.
-    ValueError
-        If ``map_n`` is below 1.
     """
     if map_n < 1:
         raise ValueError(f"map_n must be at least 1, not {map_n}")

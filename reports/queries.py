@@ -51,13 +51,7 @@ def find_queries() -> dict[str, Path]:
 
 @cache
 def read_query(name: str) -> sql.Statement:
-    """Read a named query.
-
-    Raises
-    ------
-    KeyError
-        If there is none of this name.
-    """
+    """Read a named query."""
     return sql.read_query(name, find_queries()[name].read_text(encoding="utf-8"))
 
 
@@ -66,17 +60,7 @@ def _find_statement(query: str, parameters: Iterable[str]) -> sql.Statement:
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:
-    """Run the query of this name with its named parameters, or ask for the rows of the table or view ``query``.
-
-    Raises
-    ------
-    KeyError
-        If there is no such query, table or view.
-    duckdb.InvalidInputException
-        If a parameter is missing, or the query does not have it.
-    UserError
-        If a file of the warehouse is damaged.
-    """
+    """Run the query of this name with its named parameters, or ask for the rows of the table or view ``query``."""
     text = _find_statement(query, parameters).text
     try:
         return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())

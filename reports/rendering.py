@@ -31,14 +31,12 @@ from reports.findings.numbers import count, number, percent
 from storage.errors import UserError, escape_unprintable
 from storage.files.staging import write_atomically
 
-COMPILED = Path(__file__).parent / "__pycache__"
-"""Folder of what is kept from one process to the next."""
+COMPILED = Path(__file__).parent / "__pycache__"  # Folder of what is kept from one process to the next
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 """Version of Vega-Lite whose charts Altair makes."""
 
-LEVEL = 6
-"""How hard ``pack`` compresses: level 9 takes several times as long, for about a hundredth of the size."""
+LEVEL = 6  # How hard ``pack`` compresses: level 9 takes several times as long, for about a hundredth of the size
 
 
 @cache
@@ -62,11 +60,6 @@ def pack(value: Any) -> str:
     """Compress JSON and encode it in base 64: about a third of its size, and inert anywhere in a page.
 
     The same value gives the same text; ``report.js`` unpacks it.
-
-    Raises
-    ------
-    ValueError
-        If ``value`` has a number that is not finite, which JSON cannot hold.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), LEVEL, mtime=0)).decode()
@@ -202,8 +195,7 @@ def write_spec(chart: Chart) -> dict[str, Any]:
     return spec
 
 
-LONG = 100
-"""Tables with more rows show a value that is the same in all rows only once, above the table."""
+LONG = 100  # Tables with more rows show a value that is the same in all rows only once, above the table
 
 
 def _find_constants(table: pa.Table) -> dict[str, str]:

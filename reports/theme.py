@@ -14,8 +14,7 @@ from typing import Any
 
 import altair as alt
 
-NAME = "attention_geometry"
-"""Name of the registered theme."""
+NAME = "attention_geometry"  # Name of the registered theme
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
 """Fonts of charts and page: those of the reader's system, since nothing is loaded."""
@@ -24,17 +23,10 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu
 NUMBERS = {"decimal": ".", "thousands": ",", "grouping": [3], "currency": ["", ""], "percent": "\u00a0%"}
 """How d3 writes numbers on axes and in tooltips: as the sentences do."""
 
-HEIGHT = 235
-"""Height of a chart's plotting area, in pixels; its width is its container's."""
-
-MAP_HEIGHT = 300
-"""Target height of a layer × head map, in pixels; the height of a row stays within ``ROW_HEIGHTS``."""
-
-PANEL_HEIGHT = 150
-"""Height of one of many charts that are shown side by side, in pixels."""
-
-ROW_HEIGHTS = (11, 34)
-"""Least and greatest height of one layer on a map, in pixels."""
+HEIGHT = 235  # Height of a chart's plotting area, in pixels; its width is its container's
+MAP_HEIGHT = 300  # Target height of a layer × head map, in pixels; the height of a row stays within ``ROW_HEIGHTS``
+PANEL_HEIGHT = 150  # Height of one of many charts that are shown side by side, in pixels
+ROW_HEIGHTS = (11, 34)  # Least and greatest height of one layer on a map, in pixels
 
 FIRST_SEEN = 4
 """Index of the first colour of the ramp in which a line is visible on the surface; ordered lines begin there."""

@@ -39,8 +39,7 @@ VARIATIONS = {"cv_of_mean_norm": "of the mean norm over sequences", "cv_within_s
 SIMILARITIES = {"mean_cosine": "measured", "exponential": "exponential", "with_floor": "with a floor"}
 """Lines of a chart of similarity, as its legend names them."""
 
-BOUNDARY = 0.09
-"""Mean absolute error of the exponential that the paper reports (Figure 3)."""
+BOUNDARY = 0.09  # Mean absolute error of the exponential that the paper reports (Figure 3)
 
 
 def draw_value_norm(norms: Sequence[Row]) -> alt.LayerChart:
@@ -224,11 +223,8 @@ def draw_weight_variants(heads: Sequence[Row]) -> alt.LayerChart:
     return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)
 
 
-ASIDE = 9
-"""Pixels by which the upper of two names is above its mark, and the other one below."""
-
-POSITIONS = tooltips(first_position="From position", last_position="to")
-"""Tooltip lines for a run of positions."""
+ASIDE = 9  # Pixels by which the upper of two names is above its mark, and the other one below
+POSITIONS = tooltips(first_position="From position", last_position="to")  # Tooltip lines for a run of positions
 
 
 def list_spread(number_format: str) -> list[alt.Tooltip]:

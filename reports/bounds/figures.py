@@ -13,11 +13,8 @@ from reports.figures import Draft, Figure, Section, Source, only_row, select_row
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number
 from reports.separation import figures as separation
 
-DECADES = 6
-"""Largest number of powers of ten on either side of a scale of both signs."""
-
-NEAR, STEPS = 0.2, 4
-"""Names that begin within this share of the axis are staggered in this number of steps."""
+DECADES = 6  # Largest number of powers of ten on either side of a scale of both signs
+NEAR, STEPS = 0.2, 4  # Names that begin within this share of the axis are staggered in this number of steps
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",

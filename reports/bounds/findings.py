@@ -20,8 +20,7 @@ from reports.findings.numbers import (
     percent,
 )
 
-VISIBLE = 0.02
-"""A share that differs by less over all κ is described, not drawn: its line would be flat."""
+VISIBLE = 0.02  # A share that differs by less over all κ is described, not drawn: its line would be flat
 
 
 def select_printed(kappas: Sequence[Row]) -> list[Row]:
@@ -128,8 +127,7 @@ def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
     )
 
 
-_STARTS = {"III": "m₁", "IV": "m₂", "V": "m₃"}
-"""What the paper calls the first N of a regime."""
+_STARTS = {"III": "m₁", "IV": "m₂", "V": "m₃"}  # What the paper calls the first N of a regime
 
 
 EFFECTS = {
@@ -192,8 +190,7 @@ def describe_monte_carlo(rows: Sequence[Row]) -> str:
     )
 
 
-_SIDES = {"lower": "", "upper": "_upper"}
-"""Suffix, after the metric, of the columns of a side's inequalities."""
+_SIDES = {"lower": "", "upper": "_upper"}  # Suffix, after the metric, of the columns of a side's inequalities
 
 
 def _describe_expectation(name: str, rows: Sequence[Row], side: str) -> str:
@@ -223,8 +220,7 @@ def _format_range(shares: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-VERDICTS = ("holds", "fails")
-"""Names in the legend for whether an inequality holds at a point of a grid."""
+VERDICTS = ("holds", "fails")  # Names in the legend for whether an inequality holds at a point of a grid
 
 
 def select_gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
@@ -301,12 +297,8 @@ _ROLES = {
 }
 
 
-_FACTORS = {"a_0", "a_min_in", "a_max_out"}
-"""Parameters that are multiplied, not set."""
-
-
-_OF_OSCILLATION = {"omega", "T_1"}
-"""Parameters that only weights with an oscillation have."""
+_FACTORS = {"a_0", "a_min_in", "a_max_out"}  # Parameters that are multiplied, not set
+_OF_OSCILLATION = {"omega", "T_1"}  # Parameters that only weights with an oscillation have
 
 
 _ARROWS = {1: "↑", -1: "↓", 0: DASH}

@@ -86,8 +86,7 @@ FLOOR = "Precision is never below N/n, the share of the keys that is selected, s
 """Note on Precision wherever it is drawn."""
 
 
-SELECTED = "keys of largest weight"
-"""The selections themselves, as the legend names them."""
+SELECTED = "keys of largest weight"  # The selections themselves, as the legend names them
 
 _LABELS = [SELECTED, *NULLS.values()]
 
@@ -162,8 +161,7 @@ def draw_radii(curves: Sequence[Row]) -> alt.LayerChart:
 
 _NO_NULLS = "The study draws no nulls, or was landed by an earlier version: set analysis.nulls and run it again."
 
-_DRAWN = ("auc", "specificity")
-"""Measures that are drawn here: Precision and Recall have figures of their own."""
+_DRAWN = ("auc", "specificity")  # Measures that are drawn here: Precision and Recall have figures of their own
 
 
 def build_figures(source: Source) -> tuple[Figure, ...]:

@@ -56,11 +56,8 @@ def _format_verdict(verdict: str | None) -> str:
     return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
 
 
-TABLE = "claims-table"
-"""Key of the table of the claims that could be tested."""
-
-UNTESTED = "claims-untested"
-"""Key of the table of those that could not."""
+TABLE = "claims-table"  # Key of the table of the claims that could be tested
+UNTESTED = "claims-untested"  # Key of the table of those that could not
 
 LACKING = "Each sentence says what this study lacks to test its claim."
 

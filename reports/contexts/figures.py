@@ -28,8 +28,7 @@ from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number
 from reports.kinds.labels import LABELS, segments, stack_shares
 
-METRICS = ("precision", "recall", "specificity")
-"""The measures that are drawn against the size of the context."""
+METRICS = ("precision", "recall", "specificity")  # The measures that are drawn against the size of the context
 
 
 def count_tokens(row: Row) -> int:
@@ -144,17 +143,10 @@ def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
     )
 
 
-APART = 13
-"""Smallest distance of the names at the ends of lines, in pixels."""
-
-INSIDE = 14
-"""Room between the last points and the edge of the plotting area, in pixels."""
-
-LEADER = 16
-"""Length of the strokes to the names of lines beyond that edge, in pixels."""
-
-ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
-"""Elbows that are drawn, as the legend names them."""
+APART = 13  # Smallest distance of the names at the ends of lines, in pixels
+INSIDE = 14  # Room between the last points and the edge of the plotting area, in pixels
+LEADER = 16  # Length of the strokes to the names of lines beyond that edge, in pixels
+ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}  # Elbows that are drawn, as the legend names them
 
 
 def draw_context_metric(metrics: Sequence[Row], *, metric: str, same: str = "n") -> alt.LayerChart:
@@ -207,8 +199,7 @@ def _add_context(row: Row) -> Row:
 
 _CONTEXT = "Tokens up to the query"
 
-FEW = 5
-"""Sizes of contexts whose labels do not touch."""
+FEW = 5  # Sizes of contexts whose labels do not touch
 
 
 def _make_axis(rows: Sequence[Row]) -> alt.X:

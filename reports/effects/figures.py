@@ -30,8 +30,7 @@ from reports.findings.numbers import Row, count, count_sides, drop_nulls, join_s
 from reports.kinds.labels import add_nearest, dots, fill_cells
 from reports.queries import Answer
 
-ERROR = "error_renormalised_16"
-"""The measure that ``loss_associations`` compares others with."""
+ERROR = "error_renormalised_16"  # The measure that ``loss_associations`` compares others with
 
 MEASURES = {
     "recall": "Recall",
@@ -176,17 +175,10 @@ def tabulate_error(rows: Iterable[Row]) -> Listing:
     )
 
 
-NATS = 0.01
-"""Losses below this are drawn on a linear scale, those above on a logarithmic one."""
-
-WRITTEN_HEADS = 12
-"""Largest number of heads per row for which a map has its values written in the cells."""
-
-CONTROLS = ("random_budgets", "full_heads_random")
-"""Random policies."""
-
-REFERENCES = ("same_n", "same_n_mean", "mass")
-"""Policies that others are compared with, in several charts."""
+NATS = 0.01  # Losses below this are drawn on a linear scale, those above on a logarithmic one
+WRITTEN_HEADS = 12  # Largest number of heads per row for which a map has its values written in the cells
+CONTROLS = ("random_budgets", "full_heads_random")  # Random policies
+REFERENCES = ("same_n", "same_n_mean", "mass")  # Policies that others are compared with, in several charts
 
 PANELS = {
     "What the rest’s weight goes to": ("same_n", "same_n_dropped", "same_n_mean", "same_n_mean_of_rest"),
@@ -348,8 +340,7 @@ def draw_loss_by_keys(policies: Sequence[Row], *, panel: str) -> alt.LayerChart:
     )
 
 
-ROWS = 48
-"""Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
+ROWS = 48  # Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all
 
 
 def build_sections(source: Source) -> tuple[Section, ...]:

@@ -30,23 +30,12 @@ from reports.kinds import labels as kind_labels
 from reports.kinds.labels import OTHER, add_nearest, fill_cells
 from reports.sink.figures import NO_RHO_0
 
-MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
-"""Sizes of the plotting areas, in pixels."""
-
-WRITTEN_HEADS = 16
-"""Largest number of heads per row for which a map has values in its cells, and letters of full size."""
-
-WRITTEN_HEIGHT = 14
-"""Least height of a row in pixels with which values are written in cells."""
-
-SMALL_LETTER = 8
-"""Size of the letters of kinds if there are more heads per row, in pixels."""
-
-GRADIENT, LEGEND_HEIGHT = 140, 34
-"""Length and height of the legend of numbers, in pixels."""
-
-LABEL = "label"
-"""The quantity whose values are names, not numbers."""
+MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120  # Sizes of the plotting areas, in pixels
+WRITTEN_HEADS = 16  # Largest number of heads per row for which a map has values in its cells, and letters of full size
+WRITTEN_HEIGHT = 14  # Least height of a row in pixels with which values are written in cells
+SMALL_LETTER = 8  # Size of the letters of kinds if there are more heads per row, in pixels
+GRADIENT, LEGEND_HEIGHT = 140, 34  # Length and height of the legend of numbers, in pixels
+LABEL = "label"  # The quantity whose values are names, not numbers
 
 FURTHER = {
     "effective_share": "Effective keys over all",
@@ -57,8 +46,7 @@ FURTHER = {
 }
 """Quantities that a study may lack, as the dropdown names them."""
 
-SIGNED = ("rho_0", "delta_loss")
-"""Quantities of either sign, whose colours diverge from 0."""
+SIGNED = ("rho_0", "delta_loss")  # Quantities of either sign, whose colours diverge from 0
 
 LINES: dict[str, dict[str, str]] = {
     **{
@@ -332,8 +320,7 @@ def _find_span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
 WORTH_SEEING = ("induction", "previous", "duplicate")
 """Labels of heads that look at one place in the text, the one that is best shown first."""
 
-CLEAR = 0.5
-"""Least share of a head's weight on the keys of its label, at one query, of a clear example."""
+CLEAR = 0.5  # Least share of a head's weight on the keys of its label, at one query, of a clear example
 
 
 def describe_explorer(heads: Sequence[Row], n: int, first: Row, example: Row | None) -> str:

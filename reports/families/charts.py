@@ -77,11 +77,8 @@ BESIDE = {
 }
 """Lines of a measure beside chance, by the end of the quantity's name."""
 
-POINTS = ("circle", "square", "triangle-up", "diamond")
-"""Shapes of these, where points stand alone."""
-
-MOST_LABELS = 12
-"""Most members that are all named on the axis; of more some are left out."""
+POINTS = ("circle", "square", "triangle-up", "diamond")  # Shapes of these, where points stand alone
+MOST_LABELS = 12  # Most members that are all named on the axis; of more some are left out
 
 CLAIM_WIDTH, CLAIM_LINE, CLAIM_CELLS = 52, 13, 18
 """Letters in a line of a claim in the map of verdicts, and pixels of a line and of the cells below."""

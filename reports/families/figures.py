@@ -63,11 +63,8 @@ def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
     return join_sentences(rows_of, undecided)
 
 
-LARGEST = 3
-"""Largest number of differences that are told at the top of a page."""
-
-LEVEL = 0.05
-"""Probability that any difference is told if nothing differs (Holm)."""
+LARGEST = 3  # Largest number of differences that are told at the top of a page
+LEVEL = 0.05  # Probability that any difference is told if nothing differs (Holm)
 
 
 def tell_differences(differences: Sequence[Row], trends: Sequence[Row], claims: Sequence[Row]) -> list[str]:
@@ -234,8 +231,7 @@ def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
     )
 
 
-MOST_CELLS = 20_000
-"""Most rows of heads by members behind a figure; beyond it, only some members are shown."""
+MOST_CELLS = 20_000  # Most rows of heads by members behind a figure; beyond it, only some members are shown
 
 BY_HEAD = ("sink_weight", "pattern_sink", "pattern_previous", "pattern_local", "pattern_induction", "recall[4]")
 """Quantities that are shown for each head."""
@@ -257,14 +253,9 @@ BY_MEMBER = (
 BESIDE_CHANCE = {"recall": "Recall", "auc": "AUC"}
 """Measures that are shown beside chance and the twins of random weights."""
 
-WITH_ONSETS = BY_HEAD[:-1]
-"""Quantities of ``BY_HEAD`` that have a threshold, whose onset is sought."""
-
-LEAST_SHARED = 1
-"""Heads of each study that are listed, those that share the fewest keys."""
-
-OVERLAP_N = 16
-"""Largest N at which shared selections are listed."""
+WITH_ONSETS = BY_HEAD[:-1]  # Quantities of ``BY_HEAD`` that have a threshold, whose onset is sought
+LEAST_SHARED = 1  # Heads of each study that are listed, those that share the fewest keys
+OVERLAP_N = 16  # Largest N at which shared selections are listed
 
 NOT_MEASURED = "No study that has landed has this quantity."
 

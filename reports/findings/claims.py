@@ -13,11 +13,8 @@ VERDICTS = {
 }
 """For each verdict its symbol and its word."""
 
-BEYOND = "_beyond_random_weights"
-"""Ends the name of a measure that is another one less that of the study's twin."""
-
-SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
-"""Words for a direction before a threshold."""
+BEYOND = "_beyond_random_weights"  # Ends the name of a measure that is another one less that of the study's twin
+SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}  # Words for a direction before a threshold
 
 
 def summarise_claims(rows: Sequence[Row]) -> str:

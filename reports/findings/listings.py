@@ -22,8 +22,7 @@ class Listing:
     """For each row a text that its last cell unfolds; none if empty."""
 
 
-Cell = Callable[[Row], str]
-"""Writes one cell of a row."""
+Cell = Callable[[Row], str]  # Writes one cell of a row
 
 
 def tabulate(rows: Iterable[Row], columns: Mapping[str, Cell]) -> Listing:

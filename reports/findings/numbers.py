@@ -34,8 +34,7 @@ def percent(share: float) -> str:
     return f"{OVER if written == '100' and share < 1 else written}\u00a0%"
 
 
-COUNTED = 1000
-"""Of at most so many things a share is told as their number: no percentage of three digits says more."""
+COUNTED = 1000  # Of at most so many things a share is told as their number: no percentage of three digits says more
 
 
 def count_share(share: float, total: int) -> str:
@@ -125,8 +124,7 @@ def _name_first(places: Sequence[str], noun: str) -> str:
     return places[0] + (f", and {count(others, f'other {noun}')}" if others else "")
 
 
-LEVEL = 0.05
-"""A curve that stays within a range of this size counts as level."""
+LEVEL = 0.05  # A curve that stays within a range of this size counts as level
 
 
 def describe_course(curve: Iterable[Row], column: str) -> str:

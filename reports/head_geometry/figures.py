@@ -36,14 +36,9 @@ from reports.head_geometry import findings
 from reports.queries import Answer
 
 NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
-COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
-"""Dashes of the lines, as in the paper's Figure 7."""
-
-BELOW = "triangle-down"
-"""Shape of a key whose cosine is below 0, in addition to its colour."""
-
-CONTEXTS = 6
-"""Largest number of columns of a chart of contributions."""
+COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}  # Dashes of the lines, as in the paper's Figure 7
+BELOW = "triangle-down"  # Shape of a key whose cosine is below 0, in addition to its colour
+CONTEXTS = 6  # Largest number of columns of a chart of contributions
 
 AZIMUTH, ELEVATION = radians(28), radians(20)
 """Rotation of the spheres: the first direction points towards the reader, to the left and down."""
@@ -51,14 +46,9 @@ AZIMUTH, ELEVATION = radians(28), radians(20)
 BEYOND_END, ROOM = 1.13, 1.16
 """Distance of the names of the directions from the centre, and extent of the view, in radii of the sphere."""
 
-SIDE = 250
-"""Height of a sphere, in pixels."""
-
-PAIRED = 165
-"""Height of a chart above or below another of the same head, in pixels."""
-
-NEAR = 2
-"""The number of components is drawn if it is at most this many times the largest effective dimension."""
+SIDE = 250  # Height of a sphere, in pixels
+PAIRED = 165  # Height of a chart above or below another of the same head, in pixels
+NEAR = 2  # The number of components is drawn if it is at most this many times the largest effective dimension
 
 
 def draw_norms(rows: Sequence[Row], *, title: str) -> alt.LayerChart:

@@ -24,11 +24,8 @@ NORMS = {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_wit
 COSINES = {"cos_sink": "sink", "cos_last": "last token"}
 """Cosines of the representative vector, as the legend names them."""
 
-SLIGHT = 0.001
-"""A norm that changes by less than this share of itself counts as the same."""
-
-FAINT = 1e-6
-"""Contributions below this share of a head's largest are not drawn."""
+SLIGHT = 0.001  # A norm that changes by less than this share of itself counts as the same
+FAINT = 1e-6  # Contributions below this share of a head's largest are not drawn
 
 
 def name_example(head: Row) -> str:

@@ -12,8 +12,7 @@ from reports.findings.listings import DASH, Listing
 from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
 from reports.queries import ask
 
-MOST_FACTS = 5
-"""Largest number of facts that are told at the top of a page and at the end of a run."""
+MOST_FACTS = 5  # Largest number of facts that are told at the top of a page and at the end of a run
 
 TERMS = {
     "Selected": "the N keys to which a head gives most weight; s_N is the sum of their weighted value states.",

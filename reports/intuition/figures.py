@@ -15,17 +15,11 @@ from reports.findings.numbers import Row, count, join_words, number
 WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""
 
-KINDS = {"selected": STAR, "left out": KEY}
-"""Shapes of the keys, as the legend names them."""
+KINDS = {"selected": STAR, "left out": KEY}  # Shapes of the keys, as the legend names them
+ROOM = 1.15  # Extent of the view, in multiples of what is drawn
+SIDE = 250  # Height of the charts, in pixels
 
-ROOM = 1.15
-"""Extent of the view, in multiples of what is drawn."""
-
-SIDE = 250
-"""Height of the charts, in pixels."""
-
-Plane = tuple[alt.Scale, alt.Scale]
-"""Scales of both components."""
+Plane = tuple[alt.Scale, alt.Scale]  # Scales of both components
 
 
 def build_example() -> Figure:

@@ -40,8 +40,7 @@ from reports.kinds.labels import (
     stack_shares,
 )
 
-ROW = 24
-"""Height of the row of a label, in pixels."""
+ROW = 24  # Height of the row of a label, in pixels
 
 
 def draw_label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
@@ -169,11 +168,8 @@ SIGNATURE = {
 }
 """Columns of ``head_taxonomy``: the kind of a head, and the quantities of the rules as a tooltip names them."""
 
-LETTERED_HEADS = 40
-"""Largest number of heads per row for which cells have room for a letter."""
-
-SMALL = 12
-"""Area of the shape in a cell without room for a letter, in square pixels."""
+LETTERED_HEADS = 40  # Largest number of heads per row for which cells have room for a letter
+SMALL = 12  # Area of the shape in a cell without room for a letter, in square pixels
 
 
 def draw_kinds_by_layer(shares: Sequence[Row], rows: Sequence[Row]) -> alt.LayerChart:

@@ -27,8 +27,7 @@ COLOURS = {
 AXES = {"cos_sink": "cosine with sink", "cos_last": "cosine with last token", "recall": "Recall"}
 """The curves of a head, as axes name them."""
 
-HEIGHT, LEGEND = 380, 66
-"""Height of the plotting area and of the place of the legends above it, in pixels."""
+HEIGHT, LEGEND = 380, 66  # Height of the plotting area and of the place of the legends above it, in pixels
 
 
 def head_map(heads: Sequence[Row], axes: Sequence[Row]) -> alt.LayerChart:
@@ -210,8 +209,7 @@ PATTERNS = {
 }
 """What heads are known to look at (``head_labels``), in the order of legends."""
 
-NO_PATTERN = "none"
-"""In place of a pattern, for a head that has none."""
+NO_PATTERN = "none"  # In place of a pattern, for a head that has none
 
 
 def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[Row]) -> str:

@@ -16,20 +16,14 @@ import altair as alt
 from reports.findings.listings import Listing, tabulate
 from reports.findings.numbers import NAMES, Row, count, describe_course, drop_nulls, join_sentences, number, percent
 
-KINDS = ("Retriever", "Mixer", "Reset")
-"""The kinds of heads, in the order of every chart and table."""
-
-OTHER = "Other"
-"""The label of a head that meets no rule."""
-
-LABELS = (*KINDS, OTHER)
-"""Every label, in the order of every chart and table."""
+KINDS = ("Retriever", "Mixer", "Reset")  # The kinds of heads, in the order of every chart and table
+OTHER = "Other"  # The label of a head that meets no rule
+LABELS = (*KINDS, OTHER)  # Every label, in the order of every chart and table
 
 LETTERS = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: "O"}
 """Letter of each label, used if there is no room for its name."""
 
-EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"
-"""The letters, for captions."""
+EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"  # The letters, for captions
 
 _NOUNS = {
     "Retriever": ("Retriever", "Retrievers"),
@@ -178,17 +172,10 @@ DASHES = dict(zip(LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 WRITTEN = {**LETTERS, OTHER: ""}
 """Letter of each kind in bars and cells; those that meet no rule, most of them, have none."""
 
-MANY = 256
-"""Number of heads above which marks are smaller."""
-
-FAINT = 0.22
-"""Opacity of a cell of a head that meets no rule."""
-
-LEAST_LETTER = 0.06
-"""Smallest share for which a segment of a stacked bar has room for its letter."""
-
-LETTERED = 16
-"""Largest number of bars for which segments have room for their letters."""
+MANY = 256  # Number of heads above which marks are smaller
+FAINT = 0.22  # Opacity of a cell of a head that meets no rule
+LEAST_LETTER = 0.06  # Smallest share for which a segment of a stacked bar has room for its letter
+LETTERED = 16  # Largest number of bars for which segments have room for their letters
 
 
 def add_nearest(rows: Sequence[Row]) -> list[Row]:

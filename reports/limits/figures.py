@@ -43,8 +43,7 @@ from reports.findings.numbers import (
     percent,
 )
 
-BEST_OF = {"auc": "AUC", "recall": "Recall"}
-"""Measures by which a temperature is chosen."""
+BEST_OF = {"auc": "AUC", "recall": "Recall"}  # Measures by which a temperature is chosen
 
 SHARES = {"effective_share": "effective keys", "n_90_share": "N₉₀"}
 """Numbers of keys that are drawn as shares of all keys; for uniform weights they are 1 and 0.9."""
@@ -244,8 +243,7 @@ DISTANCES = {"relative_distance": "largest weights", "relative_random_distance":
 NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1/(2T)"}
 """Lines of the chart of sensitivity."""
 
-LOWEST = 1e-4
-"""Lower end of the band of norms: a norm of 0 has no place on a log axis."""
+LOWEST = 1e-4  # Lower end of the band of norms: a norm of 0 has no place on a log axis
 
 
 def draw_distances(rows: Sequence[Row]) -> alt.LayerChart:

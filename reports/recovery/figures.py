@@ -34,8 +34,7 @@ EXACT = 1e-6
 SHOWN = ("layer", "head", "planted", "fitted", "low", "high")
 """Columns of ``planted_recovery`` that a chart needs; there may be thousands of rows."""
 
-WORST = 5
-"""Number of rows of each parameter in the table of the figure; a large study would have thousands."""
+WORST = 5  # Number of rows of each parameter in the table of the figure; a large study would have thousands
 
 
 def build_sections(source: Source) -> tuple[Section, ...]:

@@ -42,11 +42,8 @@ Group = Literal["max", "mean"]
 FORMS: tuple[Form, ...] = get_args(Form)
 GROUPS: tuple[Group, ...] = get_args(Group)
 
-SHARES = np.arange(1, 100) / 100
-"""Shares of all keys that are pruned, one for each element of ``lukv``."""
-
-ABLATION = ("delta_loss_", "kl_")
-"""Prefixes of the measures that a study has only if it asks for effects."""
+SHARES = np.arange(1, 100) / 100  # Shares of all keys that are pruned, one for each element of ``lukv``
+ABLATION = ("delta_loss_", "kl_")  # Prefixes of the measures that a study has only if it asks for effects
 
 REMEDY = "name a place that can be written"
 
@@ -72,14 +69,7 @@ class Choice:
 def write(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path, *, overwrite: bool = False
 ) -> list[Path]:
-    """Write one measure of all heads of a landed study, or all measures; return the files written. Not ``headvis``.
-
-    Raises
-    ------
-    UserError
-        If the study has not been landed, has no such measure, lacks it for some heads, or has layers that the format
-        cannot hold; or if the files cannot be written, or exist and are not to be overwritten.
-    """
+    """Write one measure of all heads of a landed study, or all measures; return the files written. Not ``headvis``."""
     refuse_missing(connection, study)
     if choice.form in {"csv", "parquet", "json"}:
         rows, content = _encode_rows(connection, study, choice)

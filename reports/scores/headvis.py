@@ -27,20 +27,11 @@ from geometry.arrays import F64, I64
 from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, Domain, estimate_mean
 from reports.queries import ask
 
-INTERVALS = 5
-"""Most intervals of the largest weight, of as many sequences each, from which examples are taken."""
-
-OF_THE_TOP, OF_ANOTHER = 10, 3
-"""Examples of the highest interval, and of each other."""
-
-BINS = 50
-"""Bins of the histogram of largest weights."""
-
-TOP_TOKENS = 50
-"""Tokens of each list."""
-
-DECIMALS = 4
-"""Digits of weights after the point, as HeadVis asks for."""
+INTERVALS = 5  # Most intervals of the largest weight, of as many sequences each, from which examples are taken
+OF_THE_TOP, OF_ANOTHER = 10, 3  # Examples of the highest interval, and of each other
+BINS = 50  # Bins of the histogram of largest weights
+TOP_TOKENS = 50  # Tokens of each list
+DECIMALS = 4  # Digits of weights after the point, as HeadVis asks for
 
 FILES = re.compile(r"(config|scatter_data|server_config|attributions/manifest|heads/L\d+H\d+)\.json")
 """Names of the files of a folder."""
@@ -66,17 +57,14 @@ DESCRIPTIONS = {
 }
 """What each metric is."""
 
-ENDS = {"low": "Lower", "high": "Upper"}
-"""The ends of an interval, in names and in words."""
+ENDS = {"low": "Lower", "high": "Upper"}  # The ends of an interval, in names and in words
 
 LEVELS: dict[str, Domain] = {"recall_last_query": SHARE, "specificity_last_query": SHARE, "rho_0": DIFFERENCE}
 """Columns of ``head_levels_by_sequence``, and the ranges of their values."""
 
-Places = Sequence[tuple[int, int]]
-"""Layer and number of heads."""
+Places = Sequence[tuple[int, int]]  # Layer and number of heads
 
-Columns = Mapping[str, F64]
-"""Values of each metric in the order of the heads, (heads,); NaN where it does not exist."""
+Columns = Mapping[str, F64]  # Values of each metric in the order of the heads, (heads,); NaN where it does not exist
 
 LAYOUT = {
     "head_data_pattern": "L{layer}H{head}.json",

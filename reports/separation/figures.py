@@ -201,8 +201,7 @@ LINES = {"mean": "mean", "upper": "upper, printed", "lower": "lower, printed", "
 """Lines of a chart with bounds, as its legend names them."""
 
 
-MODEL, TWIN = "this model", "random weights"
-"""The model and its twin, as the legend names them."""
+MODEL, TWIN = "this model", "random weights"  # The model and its twin, as the legend names them
 
 
 def draw_metric_curves(

@@ -12,14 +12,12 @@ from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 from reports.kinds.labels import add_nearest, dots
 
-FEWEST = 3
-"""A correlation over fewer heads than this is −1 or 1 for any values."""
+FEWEST = 3  # A correlation over fewer heads than this is −1 or 1 for any values
 
 NO_RHO_0 = "a sliding window hides the sink, or its value state or all others have norm 0"
 """Why a head that attends to two keys or more has no ρ_0."""
 
-PAPERS_PEAK = 3
-"""N at which the paper finds the correlation highest."""
+PAPERS_PEAK = 3  # N at which the paper finds the correlation highest
 
 
 def select_shown(curve: Sequence[Row]) -> Row:

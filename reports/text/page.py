@@ -12,8 +12,7 @@ import pyarrow as pa
 from reports import theme
 from reports.rendering import render_fragment
 
-SHOWN = 6
-"""Keys of each head that the table shows."""
+SHOWN = 6  # Keys of each head that the table shows
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,7 @@ def render_text(
     top_keys: pa.Table,
     chosen: tuple[int, int] | None = None,
 ) -> TextPage:
-    """Render the heads of a model on one text, as in ``attention_geometry.Analysis``, shaded by the weights of one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such head.
-    """
+    """Render the heads of a model on one text, as in ``attention_geometry.Analysis``, shaded by the weights of one."""
     keys: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in top_keys.to_pylist():
         keys[row["layer"], row["head"]].append(row)

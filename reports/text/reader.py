@@ -28,8 +28,7 @@ MEASURES = {
 }
 """Columns of ``query_heads`` by which tokens are coloured, as a page names them; from 0 to 1, an error also above."""
 
-COUNTS = ("effective_keys",)
-"""Those that are numbers of keys, of which equal steps are equal ratios."""
+COUNTS = ("effective_keys",)  # Those that are numbers of keys, of which equal steps are equal ratios
 
 MOST_KEPT = 280_000
 """Most keys of every query on a page: of so many heads, of which a page that lets people read 3 x 512 tokens has 11."""
@@ -37,8 +36,7 @@ MOST_KEPT = 280_000
 LEVELS, STEPS, MISSING, LOWEST = 32, 91, 33, 35
 """Steps of a measure, those of the square root of a weight, and codes of characters: of no value and of the lowest."""
 
-MOST_EXAMPLES = 5
-"""Most heads that are examples of a label."""
+MOST_EXAMPLES = 5  # Most heads that are examples of a label
 
 
 def collect_reader(source: Source) -> dict[str, Any] | None:
