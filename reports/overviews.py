@@ -192,8 +192,7 @@ def _build_sink(sources: Sequence[Source]) -> Figure:
     without = [study for study, pair in answers.items() if not drop_nulls(pair.rows(), "correlation")]
     return draft.show(
         join_sentences(
-            sink.describe_sink_effects(draft.rows),
-            f"Studies without a line: {', '.join(without)}." if without else "",
+            sink.describe_sink_effects(draft.rows), f"Studies without a line: {', '.join(without)}." if without else ""
         ),
         "Pearson correlation over heads, each first averaged over sequences, with its 95 % interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",

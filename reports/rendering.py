@@ -155,10 +155,7 @@ def number_figures(sections: Sequence[Section]) -> dict[str, str]:
 @cache
 def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__),
-        autoescape=True,
-        finalize=show_text,
-        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader(__package__), autoescape=True, finalize=show_text, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {
         "cells": _render_cells,

@@ -208,10 +208,7 @@ def _make_axis(rows: Sequence[Row]) -> alt.X:
     return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=len(sizes) > FEW, padding=INSIDE)
 
 
-_SAME = {
-    "n": ("against context size", "N", "N = {}"),
-    "share": ("at a share of the keys", "share of the keys", "1/{}"),
-}
+_SAME = {"n": ("against context size", "N", "N = {}"), "share": ("at a share of the keys", "share of the keys", "1/{}")}
 """By what is the same along a line: how titles go on, what lines are of, and their names."""
 
 

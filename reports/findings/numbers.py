@@ -5,12 +5,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-NAMES = {
-    "precision": "Precision",
-    "recall": "Recall",
-    "f_r_min": "F(rₘᵢₙ)",
-    "f_r_max": "F(rₘₐₓ)",
-}
+NAMES = {"precision": "Precision", "recall": "Recall", "f_r_min": "F(rₘᵢₙ)", "f_r_max": "F(rₘₐₓ)"}
 """Names of the metrics."""
 
 

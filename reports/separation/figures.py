@@ -446,10 +446,7 @@ def _build_elbows(source: Source) -> Figure:
         why = source.explain_empty(describe_elbows(draft.rows)) if source.last_n else NOTHING_SELECTED
         return draft.leave_empty(why)
     return draft.show(
-        join_sentences(
-            describe_model_elbow(only_row(source.ask_query("elbows_model"))),
-            describe_elbows(draft.rows),
-        ),
+        join_sentences(describe_model_elbow(only_row(source.ask_query("elbows_model"))), describe_elbows(draft.rows)),
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
@@ -466,10 +463,7 @@ def _build_map(source: Source, metric: str) -> Figure:
         return draft.leave_empty(NOTHING_SELECTED)
     fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {source.n}."
     return draft.show(
-        join_sentences(
-            describe_extremes(rows, metric),
-            describe_blanks(rows, metric, source.n),
-        ),
+        join_sentences(describe_extremes(rows, metric), describe_blanks(rows, metric, source.n)),
         join_sentences(
             "Mean over sequences; the colours span the values of this study.",
             FLOOR if metric == "precision" else "",

@@ -142,7 +142,7 @@ def test_shares_are_drawn_where_two_contexts_have_them() -> None:
     ]
     chart = contexts.draw_context_metric(rows, metric="recall", same="share")
     assert {(row["context"], row["n"], row["share"]) for row in drawn(chart)} == {
-        *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2)),
+        *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2))
     }
     ends = next(rows for rows in chart.to_dict()["datasets"].values() if "place" in rows[0])
     assert {row["note"] for row in ends} == {"1/2", "1/4"}

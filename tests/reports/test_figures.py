@@ -145,9 +145,7 @@ TOLD = {
     "kinds-plane": ["head_taxonomy SET cos_last_level = 0.77"],
     "kinds-sensitivity": ["kinds_moved SET label = 'Mixer' WHERE threshold = 'broad_share'"],
     "kinds-curves": ["selection_means SET precision = precision / 2"],
-    "kinds-patterns": [
-        "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
-    ],
+    "kinds-patterns": ["measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'"],
     "context-metrics": ["selection_means_model SET recall = recall / 2 WHERE query = 23"],
     "context-elbows": ["elbows_model SET elbow_n = 13, harmonic_mean = 0.6 WHERE query = 23"],
     "context-kinds": ["head_taxonomy SET label = 'Mixer' WHERE query = 5"],
@@ -159,12 +157,8 @@ BOTH = {
         "diagnostics SET norm_s_without_last = 0.123 WHERE query = 23",
         "diagnostics SET cos_last = -0.123 WHERE query = 23 AND n = 1",
     ],
-    "contributions": [
-        "attention_by_position SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
-    ],
-    "spheres": [
-        "principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1",
-    ],
+    "contributions": ["attention_by_position SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23"],
+    "spheres": ["principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1"],
     "effective-dimension": ["principal_directions SET effective_dimension = 5.4321 WHERE layer = 2"],
 }
 """By figure, changes each of which its charts show and its sentences tell."""

@@ -233,8 +233,7 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beyond", "twin", "cell"),
-    [(None, None, []), (True, "supported", ["✓ supported; differs"]), (False, None, ["–"])],
+    ("beyond", "twin", "cell"), [(None, None, []), (True, "supported", ["✓ supported; differs"]), (False, None, ["–"])]
 )
 def test_listings_have_a_cell_for_every_heading(beyond: bool | None, twin: str | None, cell: list[str]) -> None:
     """A claim that is itself a difference from random weights has no verdict for them."""

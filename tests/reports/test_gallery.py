@@ -9,15 +9,7 @@ import duckdb
 import pytest
 
 from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, main, read_tables, render_page
-from gallery.comparison import (
-    EMBEDDED,
-    compare_measures,
-    format_mean,
-    read_models,
-    remember,
-    spread,
-    tell_last_query,
-)
+from gallery.comparison import EMBEDDED, compare_measures, format_mean, read_models, remember, spread, tell_last_query
 from reports.findings.numbers import Row, number
 from storage.files.root import HOME_VARIABLE, warehouse_of
 from tests.reports.conftest import SMALL

@@ -22,17 +22,7 @@ from reports.rendering import pack
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import tables, warehouse
-from tests.reports.conftest import (
-    DEGENERATE,
-    HOSTILE,
-    INDEX,
-    SMALL,
-    SYNTHETIC,
-    TRAINED,
-    TWIN,
-    Writer,
-    hostile_study,
-)
+from tests.reports.conftest import DEGENERATE, HOSTILE, INDEX, SMALL, SYNTHETIC, TRAINED, TWIN, Writer, hostile_study
 from tests.reports.drawings import changed
 from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise

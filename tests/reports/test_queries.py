@@ -451,8 +451,7 @@ def alone() -> Iterator[dict[int, duckdb.DuckDBPyConnection]]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name for name in find_queries() if "query" in parameters_of(name) and name != "planted_recovery"],
+    "name", [name for name in find_queries() if "query" in parameters_of(name) and name != "planted_recovery"]
 )
 def test_a_question_about_one_query_hears_nothing_of_others(
     three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str

@@ -63,9 +63,7 @@ def holds(label: str, key: int, query: int, text: list[int]) -> bool:
     )
 
 
-def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
-    three: duckdb.DuckDBPyConnection,
-) -> None:
+def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(three: duckdb.DuckDBPyConnection) -> None:
     found = collect(three)
     assert found is not None
     texts: dict[int, list[int]] = {}
