@@ -36,22 +36,10 @@ _VERSION = re.compile(r"(\d{1,6})(-[0-9a-f]+)?")
 
 
 def refuse_newer(what: str, was: object, now: object, study: str) -> None:
-    """Refuse to replace what a newer version of the program made.
+    """Raise ``NewerError`` if a newer version of the program made what this one would replace.
 
-    Parameters
-    ----------
-    what
-        The stored data, as the subject of a sentence.
-    was, now
-        The version that made it and the current one: numbers, optionally followed by a hyphen and a digest. Versions
-        of another form have no order, so they are not refused.
-    study
-        Name of the study.
-
-    Raises
-    ------
-    NewerError
-        If the version that made it is newer.
+    ``what`` is the subject of a sentence. ``was`` and ``now`` are versions: numbers, optionally followed by a hyphen
+    and a digest; those of another form have no order, so they are not refused.
     """
     numbers = [int(match[1]) if (match := _VERSION.fullmatch(str(version))) else 0 for version in (was, now)]
     if numbers[0] > numbers[1] > 0:

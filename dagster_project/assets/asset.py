@@ -161,24 +161,16 @@ class Work:
 
     @cached_property
     def sources(self) -> "Sources":
-        """The complete stores of the study, opened once.
-
-        Raises
-        ------
-        UserError
-            As ``dagster_project.analysis.sources.open_sources``.
+        """The complete stores of the study, opened once; errors as
+        ``dagster_project.analysis.sources.open_sources``.
         """
         from dagster_project.analysis.sources import open_sources
 
         return open_sources(self.home, self.name, self.study)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the lock of the study's stores inside the context, unless the caller does.
-
-        Raises
-        ------
-        UserError
-            If another process holds it.
+        """Hold the lock of the study's stores inside the context, unless the caller does; ``UserError`` if another
+        process does.
         """
         if self.is_locked:
             return nullcontext()
@@ -243,11 +235,8 @@ class Asset:
     def explain_staleness(self, snapshot: Snapshot) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
 
-        Raises
-        ------
-        UserError
-            If a local model or corpus is missing or cannot be read, or an object store does not answer; ``NewerError``
-            if a newer version of the program made it.
+        ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer;
+        ``NewerError`` if a newer version of the program made it.
         """
         if not self.is_wanted(snapshot.study):
             return None

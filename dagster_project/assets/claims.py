@@ -33,12 +33,8 @@ def _check_claim(claim: dict[str, Any]) -> CheckResult:
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of the table ``claims`` of a landed study: what the paper claims and what is found.
-
-    Raises
-    ------
-    UserError
-        If the study is not landed.
+    """The rows of the table ``claims`` of a study: what the paper claims and what is found; ``UserError`` if it has not
+    landed.
     """
     with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
         statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"

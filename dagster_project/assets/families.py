@@ -31,19 +31,10 @@ SOURCES = {
 
 
 def make_family(home: Home, family: Family) -> dict[str, int]:
-    """Make the tables and the page of a family from the members that have landed.
+    """Make the tables, unless they are current, and the page of a family from the members that have landed.
 
-    Tables that are current are kept.
-
-    Returns
-    -------
-    dict
-        The number of rows of each table that was made.
-
-    Raises
-    ------
-    UserError
-        If no member has landed, the database of one cannot be read, or the disk is full.
+    The number of rows of each table that was made is returned; ``UserError`` if no member has landed, the database of
+    one cannot be read, or the disk is full.
     """
     origins = find_origins(home, family)
     if not any(origins.values()):

@@ -99,12 +99,8 @@ def make_warehouse(work: Work) -> AssetResult:
 def land_study(work: Work) -> "Landing":
     """Land a study's rows in the warehouse; they are published if no check finds a violation.
 
-    Then weights and value states are dropped, if the study does not keep them.
-
-    Raises
-    ------
-    UserError
-        If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
+    Then weights and value states are dropped, if the study does not keep them. ``UserError`` if stores or tables are
+    missing, or made from other settings, metrics or tensors; if the disk is full.
     """
     home, name, study = work.home, work.name, work.study
     with work.lock():
@@ -127,10 +123,7 @@ def build_claims(home: Home, name: str, study: Study) -> DerivedTables:
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     """Gather the rows of each table of a study, as streams that can be read once, and the numbers of rows expected.
 
-    Raises
-    ------
-    UserError
-        If stores or tables are missing, or made from other settings, metrics or tensors.
+    ``UserError`` if stores or tables are missing, or made from other settings, metrics or tensors.
     """
     home, name, study = work.home, work.name, work.study
     sources = open_sources(home, name, study)
@@ -152,12 +145,8 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
 def drop_tensors(work: Work) -> int:
     """Delete weights and value states of a study whose metrics and tables have landed; return the bytes freed.
 
-    The small arrays remain, such as tokens, positions and the ledger, and the provenance of the tensors.
-
-    Raises
-    ------
-    UserError
-        If another process works on the study, or the results computed from them have not landed.
+    The small arrays remain, such as tokens, positions and the ledger, and the provenance of the tensors. ``UserError``
+    if another process works on the study, or the results computed from them have not landed.
     """
     home, name = work.home, work.name
     with home.claim(name):

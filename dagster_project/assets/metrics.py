@@ -64,12 +64,8 @@ def make_metrics(work: Work) -> AssetResult:
     computed on a CUDA device and one is available, at most ``CUDA_WORKERS`` layers are measured there. On a cluster
     each layer is measured on the CPU of a worker, which writes it. ``estimate_memory`` bounds both.
 
-    Raises
-    ------
-    UserError
-        If another process works on the study, its tensors are incomplete or dropped, there is too little space, or
-        other layers were measured on another device; or as for ``use_scheduler``, ``place_probes`` and
-        ``compute_each`` of ``dagster_project.analysis.cluster``.
+    ``UserError`` if another process works on the study, its tensors are incomplete or dropped, there is too little
+    space, or other layers were measured on another device; or as ``dagster_project.analysis.cluster`` raises it.
     """
     home, name, study = work.home, work.name, work.study
     started, scheduler = time.monotonic(), select_scheduler(study)

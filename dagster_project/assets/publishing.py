@@ -24,15 +24,11 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the index of all studies, their reports, families and comparisons into a folder; return the files.
 
     A folder that was published before is replaced as a whole: the new one is built next to it, and then exchanged. If
-    the process is killed meanwhile, the next call undoes that first.
+    the process is killed meanwhile, the next call undoes that first. Files of an earlier publication that were changed
+    since are replaced only with ``overwrite``.
 
-    Files of an earlier publication that were changed since are replaced only with ``overwrite``.
-
-    Raises
-    ------
-    UserError
-        If there is no report, a page is not a regular file, the folder contains other files or changed ones, or it
-        cannot be written. The folder is as it was.
+    ``UserError`` if there is no report, a page is not a regular file, the folder contains other files or changed ones,
+    or it cannot be written. The folder is as it was.
     """
     if not any(home.reports.glob("*.html")):
         raise UserError(f"There is no report in {home.reports}; run a study first: attention-geometry run embedded")
@@ -51,14 +47,10 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
 def publish_dataset(
     home: Home, folder: Path, studies: Collection[str] = (), *, licence: str | None = None, overwrite: bool = False
 ) -> list[Path]:
-    """Write the tables of landed studies into a folder, as ``write_dataset`` describes; return the files.
+    """Write the tables of landed studies, of all if none is named, into a folder, as ``write_dataset`` describes.
 
-    ``studies`` names some, else all that have landed; the folder is replaced as by ``publish``.
-
-    Raises
-    ------
-    UserError
-        If a study has not landed, or as ``publish``.
+    The folder is replaced as by ``publish``, and its files are returned. ``UserError`` if a study has not landed, or as
+    there.
     """
     _prepare(folder, overwrite=overwrite)
     with closing(connect(home.warehouse, studies=studies or None, unlocked=True, described=False)) as connection:
@@ -82,10 +74,8 @@ def _prepare(folder: Path, *, overwrite: bool) -> None:
 def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder to publish in unless it is empty, absent, or as an earlier publication left it.
 
-    Raises
-    ------
-    UserError
-        If it has a file that no publication wrote, a link, or, unless they may be overwritten, a file changed since.
+    ``UserError`` if it has a file that no publication wrote, a link, or, unless they may be overwritten, a file changed
+    since.
     """
     if not folder.exists():
         return

@@ -92,10 +92,7 @@ def _read_sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
 def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     """Write the HTML report of a landed study, and the index of all studies.
 
-    Raises
-    ------
-    UserError
-        If the study is not landed, or a file cannot be written.
+    ``UserError`` if the study is not landed, or a file cannot be written.
     """
     from reports.page import write_report
 
@@ -120,26 +117,12 @@ def _list_shown(home: Home, name: str, study: Study) -> set[str]:
 
 
 def build_report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page of a study is made from, as JSON.
-
-    Parameters
-    ----------
-    study
-        The study.
-    landed
-        The provenance that its database contains.
-    """
+    """What the page of a study is made from, as JSON; ``landed`` is the provenance that its database contains."""
     return {"version": compute_report_version(), "map_n": study.analysis.map_n, "landed": compute_digest(landed)}
 
 
 def read_report_origin(path: Path) -> dict[str, Any]:
-    """What the page at ``path`` was made from, as ``build_report_origin`` gives it; empty if the page does not say.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    """
+    """What the page at ``path`` was made from, as ``build_report_origin`` gives it; empty if the page does not say."""
     with open_regular_file(path) as page:
         head = page.read(HEAD).decode(errors="replace")
     match = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
@@ -153,10 +136,7 @@ def read_report_origin(path: Path) -> dict[str, Any]:
 def write_comparison(home: Home, names: Sequence[str]) -> Path:
     """Write a page that compares studies, and the index of all studies; return the path of the page.
 
-    Raises
-    ------
-    UserError
-        If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
+    ``UserError`` if fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
     """
     from reports.overviews import write_comparison as write
 
@@ -199,12 +179,8 @@ def _put_together(home: Home, names: Sequence[str]) -> "Iterator[FamilySource]":
 def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     """Write the page of a family whose tables have landed, and the index of all studies; return the path of the page.
 
-    ``origin`` is what the page is made from, as ``read_report_origin`` gives it.
-
-    Raises
-    ------
-    UserError
-        If the warehouse holds nothing of the family, or a file cannot be written.
+    ``origin`` is what the page is made from, as ``read_report_origin`` gives it. ``UserError`` if the warehouse holds
+    nothing of the family, or a file cannot be written.
     """
     from reports.overviews import write_family
 
@@ -218,13 +194,7 @@ def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
 
 
 def write_index(home: Home) -> None:
-    """Write the index of all studies.
-
-    Raises
-    ------
-    UserError
-        If it cannot be written.
-    """
+    """Write the index of all studies; ``UserError`` if it cannot be written."""
     from reports.overviews import write_index as write
 
     folder = home.index.parent
@@ -240,10 +210,8 @@ def write_index(home: Home) -> None:
 def export(home: Home, name: str, *, images: Path | None, tables: Path | None, overwrite: bool = False) -> list[Path]:
     """Write the charts of a landed study as pictures and its tables as files; return the paths of the files.
 
-    Raises
-    ------
-    UserError
-        If the study is unknown or not landed, a folder cannot be written, or files exist and are not to be overwritten.
+    ``UserError`` if the study is unknown or not landed, a folder cannot be written, or files exist and are not to be
+    overwritten.
     """
     from reports.export import write_images, write_tables
     from reports.figures import find_source

@@ -18,12 +18,9 @@ SPARE = 2**28
 
 
 def check_space(extent: Extent, assets: tuple[Asset, ...]) -> None:
-    """Log the space that a study still takes, if it is still to be extracted, and refuse it if a disk has less.
+    """Log the space that a study still takes, if it is still to be extracted; ``UserError`` if a disk has less.
 
-    Raises
-    ------
-    UserError
-        If a disk has less; the message names settings that would fit.
+    The message names settings that would fit.
     """
     for place, parts in _group_by_place(extent.home, assets, estimate_space(extent, assets)):
         needed, free = sum(parts.values()) + SPARE, place.measure_free_space()

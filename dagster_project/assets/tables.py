@@ -56,31 +56,11 @@ def make_tables_asset(
 ) -> Asset:
     """The record of an asset that computes tables.
 
-    Parameters
-    ----------
-    name
-        Its name.
-    module
-        The module of ``dagster_project.analysis`` whose function ``compute_NAME`` yields the rows of its tables; it is
-        imported when they are computed.
-    about
-        What the asset is, in a sentence.
-    tables
-        The tables.
-    version
-        Version of the numbers; raised when their computation changes, so that they are rebuilt.
-    after
-        The assets whose tables it reads.
-    settings
-        The fields of the analysis settings that decide the numbers.
-    reads
-        The arrays of the tensor store that it reads.
-    parallel
-        Whether it has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster.
-    kinds, pool
-        As ``Asset.kinds`` and ``Asset.pool``.
-    is_wanted
-        Whether the analysis settings of a study ask for it.
+    The function ``compute_NAME`` of the ``module`` of ``dagster_project.analysis``, which is imported when it is
+    called, yields their rows. ``version`` is that of the numbers, raised when their computation changes, so that they
+    are rebuilt. The asset reads the tables of those in ``after``; ``settings`` are fields of the analysis settings; a
+    ``parallel`` one has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster.
+    All else is as in ``Asset``.
     """
     step = _Step(name, module, tables, version, after, settings, parallel, is_wanted)
     return Asset(
@@ -163,11 +143,8 @@ class _Step:
     def make(self, work: Work) -> AssetResult:
         """Compute the tables, unless they are current or the study does not ask for them.
 
-        Raises
-        ------
-        UserError
-            If another process works on the study, or inputs are incomplete or stale; or as for
-            ``dagster_project.analysis.cluster.use_scheduler``.
+        ``UserError`` if another process works on the study, or inputs are incomplete or stale; or as for
+        ``use_scheduler``.
         """
         started, home, name = time.monotonic(), work.home, work.name
         if not self.is_wanted(work.study.analysis):
@@ -211,13 +188,7 @@ def read_versions() -> dict[str, str]:
 
 
 def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
-    """Refuse to read tables that are missing or stale.
-
-    Raises
-    ------
-    UserError
-        If the tables of one of these assets are not made from the study's metrics and settings.
-    """
+    """Refuse to read tables of these assets that are missing, or not made from the study's metrics and settings."""
     for asset in assets:
         if asset.explain_staleness(snapshot):
             raise UserError(

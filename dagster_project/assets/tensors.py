@@ -78,10 +78,7 @@ def make_tensors(work: Work) -> AssetResult:
 def check_inputs(home: Home, name: str) -> Iterator[None]:
     """Refuse a study whose inputs cannot be read; inside the context, extraction does not read them again.
 
-    Raises
-    ------
-    UserError
-        As ``extract.extraction.check``; nothing has been written.
+    ``UserError`` as ``extract.extraction.check``; nothing has been written.
     """
     from extract.extraction import check
 
@@ -97,18 +94,8 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     store, which cannot rename, it is removed before the new one is started. Published tables stay. An unfinished store
     that cannot be continued only because the device or the versions of libraries differ is refused.
 
-    Parameters
-    ----------
-    work
-        The study.
-    shard
-        The part of the sequences to extract; None: all.
-
-    Raises
-    ------
-    UserError
-        If another process works on them, or the disk or the memory is too small for them; or as for
-        ``extract.extraction.extract``.
+    ``UserError`` if another process works on them, or the disk or the memory is too small for them; or as for
+    ``extract.extraction.extract``.
     """
     from extract.extraction import extract
 
@@ -167,10 +154,7 @@ def compute_row_sum_tolerance(home: Home, name: str) -> float:
 def finalise_tensors(home: Home, name: str) -> int:
     """Check that no sequence of a study is missing, and remove leftovers of killed runs; return how many there are.
 
-    Raises
-    ------
-    UserError
-        If a process is still working on it, or sequences are missing; the message names them.
+    ``UserError`` if a process is still working on it, or sequences are missing; the message names them.
     """
     with home.claim(name):
         store = SequenceStore.open(home.tensors(name), TENSORS)

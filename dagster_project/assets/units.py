@@ -21,22 +21,10 @@ MEASURES, NULLS = 6, 2
 def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, int], study: Study) -> dict[str, int]:
     """The units of ``rows`` in ``sql/schema``.
 
-    Parameters
-    ----------
-    keys
-        The most keys that each query attends to in every layer with attention, (query, layer).
-    layers
-        Sizes of these layers.
-    sizes
-        Sizes of the axes ``sequence`` and ``key`` of the tensor store.
-    study
-        The study, for its settings.
-
-    Returns
-    -------
-    dict
-        A sum over queries, layers and heads where a name has several parts: ``head_n`` is the number of (query, layer,
-        head, n), ``query_n`` that of (query, n), with n up to the most keys of any layer.
+    ``keys``, (query, layer), are the most keys that each query attends to in every layer with attention; ``layers`` the
+    sizes of these layers; ``sizes`` those of the axes ``sequence`` and ``key``. A unit is a sum over queries, layers
+    and heads where its name has several parts: ``head_n`` is the number of (query, layer, head, n), ``query_n`` that of
+    (query, n), with n up to the most keys of any layer.
     """
     heads, kv_heads = (np.array([getattr(size, name) for size in layers], np.int64) for name in ("heads", "kv_heads"))
     most, analysis = keys.max(axis=1), study.analysis

@@ -42,11 +42,8 @@ def data_root(context: dg.InitResourceContext) -> Iterator[Home]:
     A run holds its lock, and reserves its study, while its process lives; a killed run blocks no other. A run of the
     command line has its lock before it begins. The lock is not released here, because the run ends only later.
 
-    Raises
-    ------
-    UserError
-        If the partition of the run is no study or family, the data root cannot be written, or another process runs the
-        study.
+    ``UserError`` if the partition of the run is no study or family, the data root cannot be written, or another process
+    runs the study.
     """
     home = Home.from_environment()
     run, instance = context.run, context.instance

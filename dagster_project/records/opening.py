@@ -40,10 +40,7 @@ REBUILD = "attention-geometry doctor --rebuild-records"
 def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
     """Open Dagster's records for a command, register all studies, and mark runs of dead processes as failed.
 
-    Raises
-    ------
-    UserError
-        If they are damaged or cannot be written, on opening or inside the context; the message has the remedy.
+    ``UserError``, with the remedy, if they are damaged or cannot be written, on opening or inside the context.
     """
     with ExitStack() as stack:
         stack.enter_context(_write_quickly())
@@ -128,10 +125,7 @@ def is_own(home: Home) -> bool:
 def rebuild_records(home: Home) -> None:
     """Replace the data root's own records by new ones with all studies registered and no runs.
 
-    Raises
-    ------
-    UserError
-        If the records are not stored in the data root, or a process has a run in progress.
+    ``UserError`` if the records are not stored in the data root, or a process has a run in progress.
     """
     if not is_own(home):
         raise UserError(

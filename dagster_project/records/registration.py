@@ -79,17 +79,8 @@ ROOT_TAG = "attention-geometry/data-root"
 def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
     """The Dagster instance of a data root, or the one that ``DAGSTER_HOME`` names; child processes use the same one.
 
-    Parameters
-    ----------
-    home
-        The data root.
-    in_process
-        Whether runs are executed in this process and print to its terminal.
-
-    Raises
-    ------
-    UserError
-        If ``DAGSTER_HOME`` is not a folder, its path cannot be that of SQLite databases, or settings cannot be written.
+    ``in_process``: runs are executed in this process and print to its terminal. ``UserError`` if ``DAGSTER_HOME`` is
+    not a folder, its path cannot be that of SQLite databases, or settings cannot be written.
     """
     _check_path(Path(os.environ.get("DAGSTER_HOME", home.dagster)).absolute())
     os.environ[HOME_VARIABLE] = str(home.root)
@@ -139,12 +130,7 @@ def _lock_records(folder: Path) -> AbstractContextManager[None]:
 def _write_settings(path: Path, text: str) -> None:
     """Write a file of Dagster's settings unless it has this text; other settings could call any Python class.
 
-    A file with another text is renamed to ``NAME.other``.
-
-    Raises
-    ------
-    UserError
-        If it cannot be written.
+    A file with another text is renamed to ``NAME.other``. ``UserError`` if it cannot be written.
     """
     if path.is_file() and path.read_bytes() == text.encode():
         return

@@ -23,19 +23,8 @@ def make_lock(path: Path) -> None:
 def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
     """Hold the lock file ``path`` inside the context; the kernel releases it when the process ends, however it ends.
 
-    Parameters
-    ----------
-    path
-        The lock file; it is not deleted afterwards.
-    what
-        What the lock protects, for the error message.
-    wait
-        Seconds to wait for another process.
-
-    Raises
-    ------
-    UserError
-        If another process still holds it after ``wait`` seconds.
+    The file is not deleted afterwards. ``UserError``, which says ``what`` the lock protects, if another process still
+    holds it after ``wait`` seconds.
     """
     make_lock(path)
     lock = FileLock(path)

@@ -67,28 +67,9 @@ def write_parts(
 ) -> Place:
     """Write the parts of a step from one stream of rows, each atomically, once the whole stream has been read.
 
-    Parameters
-    ----------
-    folder
-        The folder of the study's parts; missing folders are created.
-    tables
-        The tables; one without rows has no columns.
-    rows
-        The name of a table with each batch of its rows; batches of one table have one schema.
-    inputs
-        What the rows were made from, as JSON, with the name of the step as ``step``.
-    libraries
-        Versions of the libraries that computed them, which are no inputs: what another version computed is as valid.
-
-    Returns
-    -------
-    Place
-        The folder of the step's parts.
-
-    Raises
-    ------
-    KeyError
-        If ``rows`` contains a table that is not among ``tables``.
+    ``rows`` are names of ``tables``, each with a batch of its rows; batches of one table have one schema, and a table
+    without rows has no columns. ``inputs``, as JSON, have the name of the step as ``step``. The versions of
+    ``libraries`` are no inputs: what another version computed is as valid. The folder of the step's parts is returned.
     """
     made = locate_parts(folder, inputs)
     with ExitStack() as stack:
@@ -171,10 +152,8 @@ def _hash_end(file: BinaryIO) -> str:
 def open_part(part: Place, metadata: parquet.FileMetaData | None = None) -> Iterator[parquet.ParquetFile]:
     """Open a part to read its rows with their checksums; with ``metadata`` of an earlier time nothing else is checked.
 
-    Raises
-    ------
-    OSError, ValueError, ArrowException
-        If it is lost, has changed, or was written for another table or other inputs.
+    ``OSError``, ``ValueError`` or ``ArrowException`` if it is lost, has changed, or was written for another table or
+    other inputs.
     """
     with part.parent.open(part.name) as file:
         if metadata is None:
@@ -214,10 +193,7 @@ def count_rows(part: Place) -> int:
 def read_part(part: Place, damaged: type[UserError] = UserError) -> Iterator[pa.RecordBatch]:
     """The rows of a part, batch by batch; none for a table without rows.
 
-    Raises
-    ------
-    UserError
-        ``damaged``, if the file is missing, damaged, or another part.
+    The error ``damaged`` if the file is missing, damaged, or another part.
     """
     try:
         with open_part(part) as file:

@@ -25,14 +25,8 @@ class Pieces:
     """Named pieces in a folder; pieces made from other inputs, or damaged, are removed when it is opened."""
 
     def __init__(self, folder: Path, made_from: Mapping[str, Any]) -> None:
-        """Open or create the folder; no other process may use it at the same time.
-
-        Parameters
-        ----------
-        folder
-            Folder of the pieces.
-        made_from
-            Inputs that determine the pieces, as JSON.
+        """Open or create the folder, which no other process may use at the same time; ``made_from`` determines the
+        pieces.
         """
         self.folder = folder
         if self._read(_IDENTITY) != json.loads(json.dumps(made_from)):

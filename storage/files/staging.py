@@ -100,21 +100,9 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
-    """Write a file atomically, after removing leftovers of killed processes; return its size in bytes.
+    """Write a file and missing folders atomically, without leftovers of killed processes; return its size in bytes.
 
-    Parameters
-    ----------
-    path
-        The file; missing folders are created.
-    content
-        Content of the file.
-    remedy
-        What to do if it cannot be written.
-
-    Raises
-    ------
-    UserError
-        If it cannot be written; an existing file is kept.
+    ``UserError``, with this ``remedy``, if it cannot be written; an existing file is kept.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,10 +20,7 @@ LONGEST = 255
 def resolve_path(given: Path | str) -> Path:
     """The absolute path that a user means, with ``~`` and links resolved; nothing needs to exist there.
 
-    Raises
-    ------
-    UserError
-        If there is no such user, the links form a loop, or a name is longer than the file system allows.
+    ``UserError`` if there is no such user, the links form a loop, or a name is longer than the file system allows.
     """
     try:
         path = Path(given).expanduser().resolve()
@@ -47,10 +44,7 @@ def _make_path_error(given: Path | str, why: str) -> UserError:
 def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
     """Open a file for reading that is neither a device, a pipe nor a folder, nor, unless ``follow``, a link.
 
-    Raises
-    ------
-    OSError
-        If it cannot be read, or is something else (``EINVAL``; a link: ``ELOOP``).
+    ``OSError`` if it cannot be read, or is something else (``EINVAL``; a link: ``ELOOP``).
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)  # a pipe without a writer must not block
     handle = os.open(path, flags)
@@ -66,10 +60,7 @@ def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BufferedRe
 def read_regular_file(path: Path, most: int, *, follow: bool = True) -> bytes:
     """All bytes of a file that ``open_regular_file`` opens; memory is bounded by ``most`` bytes, whatever it holds.
 
-    Raises
-    ------
-    OSError
-        As ``open_regular_file``, or if it is larger (``EFBIG``).
+    ``OSError`` as there, or if it is larger (``EFBIG``).
     """
     with open_regular_file(path, follow=follow) as file:
         content = file.read(most + 1)

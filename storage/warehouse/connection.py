@@ -183,12 +183,8 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
 
 
 def refuse_newer_database(folder: Path, study: str) -> None:
-    """Refuse to replace the published database of a study if a newer version of the program landed it.
-
-    Raises
-    ------
-    NewerError
-        If so; other faults of the database are ignored.
+    """Raise ``NewerError`` if a newer version of the program landed the published database of a study; ignore other
+    faults.
     """
     path, landing, version = locate_database(folder, study), None, 0
     with suppress(duckdb.Error, ForeignError, FileNotFoundError):
@@ -266,10 +262,7 @@ class Reader:
     def refresh(self) -> str | None:
         """Reopen the warehouse if its published files have changed; return a summary of what landed or was removed.
 
-        Raises
-        ------
-        UserError
-            If it cannot be reopened; the previous connection is kept.
+        ``UserError`` if it cannot be reopened; the previous connection is kept.
         """
         seen = self._seen
         try:
@@ -312,12 +305,8 @@ class ForeignError(Exception):
 def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one published database, attached as ``it``, which reaches no other file.
 
-    Raises
-    ------
-    duckdb.Error
-        If the file cannot be read.
-    ForeignError
-        If it contains an object that no version of this program creates; nothing in it has been evaluated.
+    ``duckdb.Error`` if the file cannot be read; ``ForeignError`` if it contains an object that no version of this
+    program creates, of which nothing has been evaluated.
     """
     with _attach_closed({"it": path}) as connection:
         _refuse_foreign(_find_foreign(connection).get("it"))
@@ -405,12 +394,8 @@ def write_entry(folder: Path) -> Path:
     """Write the script by which the plain ``duckdb`` shell opens the warehouse as it is published now; return its path.
 
     ``duckdb -init data/warehouse/open.sql``; ``.read`` it again to open studies that have landed since. If two
-    processes land at the same time, the one that writes last includes both studies.
-
-    Raises
-    ------
-    UserError
-        If another process holds the lock of the script for too long.
+    processes land at the same time, the one that writes last includes both studies. ``UserError`` if another process
+    holds its lock for too long.
     """
     entry = folder / ENTRY
     with hold_lock(folder / f".{ENTRY}.lock", f"the script {entry}", wait=ENTRY_WAIT):
@@ -633,13 +618,7 @@ def _find_versions(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
 
 
 def _read_version(path: Path) -> tuple[int, int]:
-    """What changes when a file is replaced: its inode and its modification time.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it no longer exists.
-    """
+    """What changes when a file is replaced: its inode and its modification time; ``FileNotFoundError`` without it."""
     state = path.stat()
     return state.st_ino, state.st_mtime_ns
 

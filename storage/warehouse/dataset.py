@@ -48,25 +48,11 @@ ALIAS = "dataset"
 def write_dataset(
     connection: duckdb.DuckDBPyConnection, studies: Sequence[str], folder: Path, *, licence: str | None = None
 ) -> None:
-    """Write the tables of landed studies to a folder: Parquet, one file a table, a DuckDB file, and a card.
+    """Write the tables of landed studies to an empty folder: Parquet, one file a table, a DuckDB file, and a card.
 
-    The tables are those of ``TABLES`` that have rows. In ``studies``, local paths are reduced to their last names.
-
-    Parameters
-    ----------
-    connection
-        To these studies alone, unlocked (``storage.warehouse.connection.connect``).
-    studies
-        Names of the studies.
-    folder
-        An empty folder.
-    licence
-        Identifier of a licence for the card; None: the card states none.
-
-    Raises
-    ------
-    OSError
-        If the files cannot be written.
+    The tables are those of ``TABLES`` that have rows; ``connection`` is to these studies alone, unlocked. In
+    ``studies``, local paths are reduced to their last names. The card states a ``licence`` by its identifier.
+    ``OSError`` if the files cannot be written.
     """
     try:
         _write_files(connection, studies, folder, licence)

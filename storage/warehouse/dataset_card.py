@@ -53,20 +53,8 @@ def render_card(
 ) -> str:
     """The card as Markdown, with its metadata as YAML in front.
 
-    Parameters
-    ----------
-    connection
-        To the database of the data set, which is the current one.
-    study
-        The study that the queries are about.
-    tables
-        The tables; the first is the one that the hub shows.
-    files
-        Names and sizes in bytes of all other files.
-    database
-        The one that is a DuckDB file.
-    licence
-        Identifier of a licence; None: none is stated.
+    Its queries are about ``study``; the hub shows the first of the ``tables``. ``files`` are the sizes in bytes of all
+    other files by name, of which ``database`` is the DuckDB file.
     """
     stated = f"The licence is `{licence}`." if licence else "No licence is stated."
     lines = [

@@ -60,14 +60,9 @@ def _list_outside(column: sql.Column) -> Iterator[str]:
 
 
 def count_rows(table: sql.Statement, units: Mapping[str, int]) -> int | None:
-    """The number of rows of a table in a study; None if it is not certain.
+    """The number of rows of a table of ``sql/schema`` in a study; None if it is not certain.
 
-    Parameters
-    ----------
-    table
-        A table of ``sql/schema``.
-    units
-        The numbers of sequences, queries, heads and so on, by the names that declarations use.
+    ``units`` are the numbers of sequences, queries, heads and so on, by the names that declarations use.
     """
     return None if table.rows is None else prod(_parse_factor(part, units) for part in table.rows.split(" * "))
 

@@ -80,15 +80,7 @@ def render_example(example: sql.Statement, study: str) -> str:
 
 
 def render_tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
-    """The tour as Markdown: questions, statements, and the first rows of their results for a landed study.
-
-    Parameters
-    ----------
-    connection
-        To the warehouse; ``storage.connect``.
-    study
-        A study that has landed there.
-    """
+    """The tour as Markdown: questions, statements, and the first rows of their results for a landed study."""
     title = f"# A tour of the warehouse in {len(list_examples())} questions"
     made = f"Made by `{TOUR_COMMAND}`; do not edit. Results are of the study {format_cell(study)}."
     lines = [title, "", made, "", ABOUT_TOUR]

@@ -55,24 +55,12 @@ def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = 
     """Run one or more reading statements and return the result of the last, as a stream.
 
     The stream ends when the connection executes anything else; it never holds more than a few batches in memory. The
-    connection itself prevents writing; the check of statements here gives a clearer message.
+    connection itself prevents writing; the check of statements here gives a clearer message. ``unlocked`` allows ``COPY
+    … TO`` on an unlocked connection.
 
-    Parameters
-    ----------
-    connection
-        A connection from ``storage.warehouse.connection.connect``, or a cursor of it.
-    text
-        The statements.
-    unlocked
-        Whether ``COPY … TO`` is allowed too; the connection must be unlocked.
-
-    Raises
-    ------
-    UserError
-        If ``text`` holds an error, no statement, or a statement that writes; or, here or while the stream is read, if a
-        file of the warehouse is damaged or memory is exhausted.
-    KeyboardInterrupt
-        If the user interrupts it; the connection can still be used.
+    ``UserError``, here or while the stream is read, if ``text`` holds an error, no statement, or one that writes; if a
+    file of the warehouse is damaged or memory is exhausted. ``KeyboardInterrupt`` if the user interrupts it; the
+    connection can still be used.
     """
     with translate_interrupts(), _explain_errors(connection, unlocked=unlocked):
         statements = duckdb.extract_statements(text)

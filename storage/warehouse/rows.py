@@ -141,14 +141,8 @@ def build_head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
 
 
 def build_token_rows(tokens: NDArray[np.int32], texts: Iterable[Sequence[str]]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``tokens``, one batch per sequence.
-
-    Parameters
-    ----------
-    tokens
-        Token ids, (sequence, key).
-    texts
-        For each sequence, the text of each of its tokens.
+    """The rows of ``tokens``, one batch per sequence, from token ids (sequence, key) and the texts of each sequence's
+    tokens.
     """
     for sequence, (row, words) in enumerate(zip(tokens, texts, strict=True)):
         yield build_batch(
@@ -172,14 +166,8 @@ def build_measured_rows(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of ``MEASURED`` of one layer of one sequence, for each query a batch of every table.
 
-    Parameters
-    ----------
-    arrays
-        What ``geometry.selection.layers.measure_layer`` has filled, by name.
-    sequence, layer, queries
-        Number of the sequence and of the layer, and the positions of the queries.
-    kappas, scale
-        What the upper bounds were computed with.
+    ``arrays`` are what ``geometry.selection.layers.measure_layer`` has filled, by name; ``queries`` their positions;
+    ``kappas`` and ``scale`` what the upper bounds were computed with.
     """
     for index, query in enumerate(queries):
         of_query = {name: array[index] for name, array in arrays.items() if SELECTION[name].axes[0] == "query"}
@@ -297,14 +285,8 @@ def build_top_key_rows(
 ) -> pa.RecordBatch:
     """The rows of ``top_keys`` of one query of a layer.
 
-    Parameters
-    ----------
-    ranked
-        The arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order.
-    layer, first, n
-        Number of the layer, first key that the query attends to, and N of s_N.
-    constant
-        Columns that have one value in all rows.
+    ``ranked`` are the arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order. ``first`` is
+    the first key that the query attends to, ``n`` the N of s_N; ``constant`` are columns of one value.
     """
     keys = ranked["key"].shape[-1]
     head, rank = (axis.ravel() for axis in np.indices((ranked["key"].size // keys, keys), np.int16))

@@ -32,20 +32,11 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def create_user_tables(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path | str]) -> None:
-    """Create a table in the memory of a connection from each file, by name.
+    """Create a table in the memory of a connection, which may still read files, from each file, by name.
 
-    Parameters
-    ----------
-    connection
-        A connection that may still read files.
-    files
-        Files of CSV with a heading, JSON or Parquet, by the name of the table. All rows are read into memory, within
-        the limit of the connection.
-
-    Raises
-    ------
-    UserError
-        If a name is none, or that of something in the warehouse; if a file cannot be read or is of another kind.
+    Files of CSV with a heading, JSON or Parquet; all rows are read into memory, within the limit of the connection.
+    ``UserError`` if a name is none, or that of something in the warehouse; if a file cannot be read or is of another
+    kind.
     """
     for name, given in files.items():
         if not _NAME.fullmatch(name) or name.lower() in _list_taken():

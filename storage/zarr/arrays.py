@@ -271,19 +271,9 @@ def build_tensor_specs(
 ) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
-    Parameters
-    ----------
-    values
-        Type that value states are stored in, ``float32`` or ``float16``.
-    computed
-        Type that the model computes in. If it is narrower than the stored type, the additional bits are 0, so value
-        states are compressed.
-    sink_measure
-        Whether ``received_attention`` is stored.
-    probe
-        Whether ``probe_patterns``, ``probe_chance`` and ``probe_queries`` are stored.
-    every_query
-        Whether ``query_measures``, ``context_means`` and ``query_keys`` are stored.
+    ``values`` is the type of stored value states, ``float32`` or ``float16``. If ``computed``, the type that the model
+    computes in, is narrower, the additional bits are 0, so value states are compressed. The others say whether
+    ``received_attention``, the three arrays of the probe, and the three of every query are stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"

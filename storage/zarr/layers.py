@@ -56,13 +56,10 @@ def list_sizes(store: "SequenceStore") -> "list[LayerSize]":
 
 
 def count_keys(store: "SequenceStore") -> NDArray[np.int64]:
-    """Count the keys that each query of a tensor store sees in every layer with attention.
+    """Count the keys that each query of a tensor store sees in every layer with attention, int64 (sequence, query,
+    layer).
 
-    Returns
-    -------
-    ndarray
-        int64 (sequence, query, layer): the queries of ``read_query_positions``, the layers of
-        ``list_attending_layers``.
+    The queries are those of ``read_query_positions``, the layers those of ``list_attending_layers``.
     """
     first_key = store.read("first_key", slice(None))[:, :, list_attending_layers(store)]
     counts: NDArray[np.int64] = np.asarray(read_query_positions(store), np.int64)[:, None] + 1 - first_key
@@ -90,22 +87,8 @@ def index_part(size: "LayerSize", dims: Sequence[str], **where: int | slice) -> 
 def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
     """Read the part of an array that belongs to one layer: its own heads and, of value states, ``head_dim``.
 
-    Parameters
-    ----------
-    store
-        A store of tensors.
-    name
-        The array, which has an axis ``layer``.
-    layer
-        Number of the layer.
-    where
-        Index or slice along other axes, by name; axes not named are read completely, axes that the array
-        lacks are ignored.
-
-    Returns
-    -------
-    ndarray
-        As the store reads it, without the axes given an index.
+    ``where`` are indices or slices along other axes by name; an axis with an index is left out of the result, one that
+    is not named is read completely, and one that the array lacks is ignored.
     """
     return store.read(name, index_part(store.layers[layer], store.specs[name].dims, layer=layer, **where))
 

@@ -57,11 +57,8 @@ class SequenceStore:
     def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
         """Open an existing store.
 
-        Raises
-        ------
-        UserError
-            If it does not exist, if its format is of another version (``NewerError`` if that is newer), or if its
-            arrays are not the declared ones.
+        ``UserError`` if it does not exist, its format is of another version (``NewerError`` if that is newer), or its
+        arrays are not the declared ones.
         """
         import zarr
 
@@ -100,29 +97,13 @@ class SequenceStore:
     ) -> Self:
         """Open the store at ``path`` if it was made from the same ``provenance``, or create an empty one.
 
-        A finished store may have been written by other library versions; an unfinished one may not, since it would
-        mix their results.
+        A finished store may have been written by other library versions; an unfinished one may not, since it would mix
+        their results. ``provenance``, as JSON, has ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (of
+        libraries); ``layers`` by default all have the ``sizes`` of the axes. If no other process works on the store
+        (``alone``), half-written files of killed ones are removed.
 
-        Parameters
-        ----------
-        path
-            A folder, or a place in an object store.
-        specs
-            The arrays; one that may be narrower is created with the type that is declared here.
-        sizes
-            Size of each axis by name.
-        provenance
-            What the store is made from, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions``
-            (libraries).
-        layers
-            Sizes of each layer of the model; by default, all layers have those of ``sizes``.
-        alone
-            Whether no other process works on the store; half-written files of killed processes are then removed.
-
-        Raises
-        ------
-        UserError
-            If a store with another provenance or other sizes exists there; the message names the differing fields.
+        ``UserError`` if a store with another provenance or other sizes exists there; the message names the differing
+        fields.
         """
         if alone:
             path.remove_leftovers()
@@ -187,11 +168,8 @@ class SequenceStore:
     def verify(self) -> None:
         """Read everything that is finished, and compare it with the checksums and digests of what was written.
 
-        Raises
-        ------
-        UserError
-            If a chunk or document is damaged, lost, or another than was written; if only the ledger entry of a sequence
-            is lost; or if an object store does not answer.
+        ``UserError`` if a chunk or document is damaged, lost, or another than was written; if only the ledger entry of
+        a sequence is lost; or if an object store does not answer.
         """
         ledger, written = self.read_ledger(), self._find_array(CHECKSUMS)
         names: Any = [] if written is None else written.attrs["arrays"]
@@ -262,10 +240,7 @@ class SequenceStore:
     def array(self, name: str) -> "zarr.Array[Any]":
         """The Zarr array ``name``, in the type it is stored in.
 
-        Raises
-        ------
-        UserError
-            If the store was made without it, its data have been dropped, or its document is lost or damaged.
+        ``UserError`` if the store was made without it, its data have been dropped, or its document is lost or damaged.
         """
         if name not in self.absent and self._is_dropped(name):
             raise UserError(
@@ -308,11 +283,7 @@ class SequenceStore:
         """Read the part of the array ``name`` that ``index`` selects, float16 as float32.
 
         The index has integers and slices without a step, as many as there are axes or fewer, or an ellipsis alone.
-
-        Raises
-        ------
-        UserError
-            If its data have been dropped, or a finished sequence is damaged.
+        ``UserError`` if its data have been dropped, or a finished sequence is damaged.
         """
         if name in self.absent:
             return np.array(self._make_fill(name)[index])
@@ -362,13 +333,7 @@ class SequenceStore:
         return [int(index) for index in np.flatnonzero(~self.read_ledger())]
 
     def require_complete(self) -> Self:
-        """Return the store itself, if its ledger is complete.
-
-        Raises
-        ------
-        UserError
-            If sequences are missing.
-        """
+        """Return the store itself, if its ledger is complete; ``UserError`` if sequences are missing."""
         if missing := self.find_missing():
             raise UserError(
                 f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
@@ -385,25 +350,14 @@ class SequenceStore:
     ) -> None:
         """Write all arrays of one sequence, then its ledger entry.
 
+        ``arrays`` are all declared ones but the ledger, each without the axis ``sequence``, maybe as strided views;
+        optional ones may be left out, and are not written if the store was made without them. ``before_ledger`` is
+        called once they are written; what it raises keeps the sequence out of the ledger. Besides the arrays, memory
+        holds ``WRITING`` chunks at most.
+
         A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
-        Besides the given arrays it holds ``WRITING`` chunks at most, each of ``CHUNK_BYTES`` at most.
-
-        Parameters
-        ----------
-        sequence
-            Index along the axis ``sequence``.
-        arrays
-            Every declared array but the ledger, by name, each without the axis ``sequence``; they may be strided views.
-            Optional ones may be left out, and are not written if the store was made without them.
-        before_ledger
-            Called once the arrays are written; what it raises keeps the sequence out of the ledger.
-
-        Raises
-        ------
-        ValueError
-            If an array is missing, undeclared, or has another shape than declared.
-        UserError
-            If an array has been dropped, or an object store does not accept it.
+        ``ValueError`` if an array is missing, undeclared, or of another shape; ``UserError`` if one has been dropped,
+        or an object store does not accept it.
         """
         wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
         left_out = {name: self._make_fill(name)[0] for name in wanted if self.specs[name].optional}
@@ -452,12 +406,7 @@ class SequenceStore:
         If the process is killed meanwhile, each array is either dropped or complete as before; dropping again deletes
         the rest, and so does ``resume``. In a folder nothing is written until all is deleted, so that it works on a
         full disk: the chunks of an array are renamed together. An object store cannot rename, so there the names of the
-        dropped arrays are written first.
-
-        Raises
-        ------
-        ValueError
-            If one is not an array of the store, or is its ledger.
+        dropped arrays are written first. ``ValueError`` if one is not an array of the store, or is its ledger.
         """
         if unknown := set(names) - (self.specs.keys() - {LEDGER}):
             raise ValueError(f"{self.path.name} cannot drop {sorted(unknown)}")

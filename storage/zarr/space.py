@@ -15,16 +15,9 @@ CHUNK_OVERHEAD = 16 + 4
 
 
 def estimate_sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
-    """Upper bound of the bytes that one sequence takes on a disk, as if nothing were compressed.
+    """Upper bound of the bytes that one sequence of these arrays, in their stored types, takes on a disk uncompressed.
 
     The exact size of the data plus overhead: checksums, and partly filled blocks of files and folders.
-
-    Parameters
-    ----------
-    specs
-        The arrays of the store, in the types they are stored in.
-    sizes
-        Size of each axis by name.
     """
     return sum(_count_data_bytes(spec, sizes) + _estimate_overhead(spec, sizes) for spec in specs)
 
