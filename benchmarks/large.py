@@ -19,8 +19,7 @@ from benchmarks.selection import limit_threads
 from dagster_project.analysis.measurement import estimate_bytes, estimate_held_bytes
 from geometry import selection_profile
 from geometry.selection.layers import estimate_layer_bytes
-from storage.zarr.arrays import TENSORS
-from storage.zarr.space import estimate_sequence_bytes
+from storage.zarr.arrays import TENSORS, estimate_sequence_bytes
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128}
 """LLaMA-2-7B."""

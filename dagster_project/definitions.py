@@ -8,9 +8,15 @@ import dagster as dg
 
 import attention_geometry  # noqa: F401 (refuses to go on where another package stands in the way of one of ours)
 from dagster_project.defs.assets import OURS, Naming, build_assets
-from dagster_project.defs.families import build_families_sensor, build_family, build_family_job
 from dagster_project.defs.resources import data_root, no_values
-from dagster_project.defs.schedules import build_schedule, build_studies_sensor, build_study_job
+from dagster_project.defs.schedules import (
+    build_families_sensor,
+    build_family,
+    build_family_job,
+    build_schedule,
+    build_studies_sensor,
+    build_study_job,
+)
 
 
 @dg.definitions

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from dagster_project.analysis.cluster import count_threads, select_scheduler
 from dagster_project.assets.asset import Asset, AssetResult, Work
-from dagster_project.assets.claims import CLAIMS
-from dagster_project.assets.landing import make_warehouse_asset
+from dagster_project.assets.landing import CLAIMS, make_warehouse_asset
 from dagster_project.assets.metrics import SELECTION_METRICS
 from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES

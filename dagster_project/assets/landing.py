@@ -1,9 +1,11 @@
-"""The asset ``warehouse``: all results of a study, as rows of the tables of its database."""
+"""The assets ``warehouse``, all results of a study as rows of its database, and ``claims``, checks of them."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sql
-from dagster_project.analysis.claims.judging import compute_claims, read_twin
+from dagster_project.analysis.claims.judging import CLAIMS as OF_PAPER
+from dagster_project.analysis.claims.judging import compute_claims, find_measure, read_twin
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import (
     MISSING,
@@ -26,22 +29,25 @@ from dagster_project.assets.asset import (
     Snapshot,
     Work,
 )
-from dagster_project.assets.tables import check_tables
-from dagster_project.assets.units import count_units
+from dagster_project.assets.summaries import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
+from geometry.arrays import I64
+from geometry.grids import half_octave_grid, log_grid
+from geometry.quantities import TOP_KEYS
+from reports.findings.claims import format_threshold
 from storage.errors import UserError
 from storage.files.parts import read_inputs, read_part
 from storage.files.places import LocalPlace
 from storage.warehouse import rows
-from storage.warehouse.connection import locate_database, refuse_newer_database
+from storage.warehouse.connection import connect, locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
 from storage.warehouse.landing import DECLARED, DerivedTables, land
+from storage.warehouse.relations import compute_landing_version
 from storage.warehouse.rows import build_provenance
-from storage.warehouse.versions import compute_landing_version
-from storage.zarr.arrays import LayerSize
+from storage.zarr.arrays import READ_SEQUENCES, LayerSize
 from storage.zarr.layers import count_keys, list_sizes
 
 if TYPE_CHECKING:
@@ -50,6 +56,52 @@ if TYPE_CHECKING:
     from dagster_project.analysis.metrics import Metrics
     from dagster_project.analysis.sources import Sources
     from storage.warehouse.landing import Landing
+    from storage.zarr.arrays import LayerSize
+
+MEASURES, NULLS = 6, 2
+"""Measures that are compared with nulls, and the nulls."""
+
+
+def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, int], study: Study) -> dict[str, int]:
+    """The units of ``rows`` in ``sql/schema``.
+
+    ``keys``, (query, layer), are the most keys that each query attends to in every layer with attention; ``layers`` the
+    sizes of these layers; ``sizes`` those of the axes ``sequence`` and ``key``. A unit is a sum over queries, layers
+    and heads where its name has several parts: ``head_n`` is the number of (query, layer, head, n), ``query_n`` that of
+    (query, n), with n up to the most keys of any layer.
+    """
+    heads, kv_heads = (np.array([getattr(size, name) for size in layers], np.int64) for name in ("heads", "kv_heads"))
+    most, analysis = keys.max(axis=1), study.analysis
+    grid = half_octave_grid(max(int(keys.max()), 2))
+    below = np.searchsorted(grid, keys) * (MEASURES * NULLS if analysis.nulls.draws else 0)
+    return {
+        "sequences": sizes["sequence"],
+        "positions": sizes["key"],
+        "later_positions": sizes["key"] - 1,
+        "measured_sequences": sizes["sequence"] if study.every_query else 0,
+        "read_sequences": min(sizes["sequence"], READ_SEQUENCES) if study.every_query else 0,
+        "distances": max(0, sizes["key"] - 2),
+        "queries": len(keys),
+        "heads": int(heads.sum()),
+        "kv_heads": int(kv_heads.sum()),
+        "all_head_queries": len(keys) * int(heads.sum()),
+        "kv_head_queries": len(keys) * int(kv_heads.sum()),
+        "head_queries": int(((keys > 1) * heads).sum()),
+        "layer_queries": int((keys > 1).sum()),
+        "queries_of_two": int((most > 1).sum()),
+        "head_n": int(((keys - 1) * heads).sum()),
+        "query_n": int((most - 1).sum()),
+        "query_grid": sum(log_grid(max(position + 1, 2)).size for position in study.query_positions),
+        "head_keys": int((keys * heads).sum()),
+        "head_top_keys": int((np.minimum(keys, TOP_KEYS) * heads).sum()),
+        "head_nulls": int((below * heads).sum()),
+        "null_sequences": min(analysis.nulls.sequences, sizes["sequence"]) if analysis.nulls.draws else 0,
+        "query_nulls": int(below.max(axis=1).sum()),
+        "kappas": len(analysis.kappas),
+        "families": len(analysis.kappas) + 1,
+        "temperatures": len(analysis.temperatures),
+    }
+
 
 logger = logging.getLogger(__name__)
 
@@ -308,3 +360,64 @@ def make_warehouse_asset(summaries: Iterable[Asset]) -> Asset:
         checks=_list_checks,
         pool="warehouse",
     )
+
+
+VERDICTS = ("supported", "not supported", "undecided", "not testable")
+"""The possible verdicts on a claim."""
+
+SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "beyond_twin")
+"""Columns of a claim that its check shows, if they are known."""
+
+
+def make_claims(work: Work) -> AssetResult:
+    """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
+    claims = judge_claims(work.home, work.name)
+    counts = Counter(claim["verdict"] for claim in claims)
+    return AssetResult(
+        {verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in claims)
+    )
+
+
+def _check_claim(claim: dict[str, Any]) -> CheckResult:
+    """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
+    shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
+    return CheckResult(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
+
+
+def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of the table ``claims`` of a study: what the paper claims and what is found; ``UserError`` if it has not
+    landed.
+    """
+    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
+        statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
+        claims: list[dict[str, Any]] = connection.sql(statement, params=[name]).to_arrow_table().to_pylist()
+    if not claims:
+        raise UserError(
+            f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
+        )
+    return claims
+
+
+def _list_claims() -> tuple[Check, ...]:
+    return tuple(
+        Check(claim.name, f"{claim.source}: {claim.statement}. {'; '.join(required)}", blocking=False)
+        for claim in OF_PAPER
+        for required in (
+            [f"{find_measure(part.measure).meaning}: {format_threshold(vars(part))}" for part in claim.parts],
+        )
+    )
+
+
+CLAIMS = Asset(
+    name="claims",
+    about="The claims of the paper, tested on this study: a check passes if the study supports the claim; if not, it "
+    "says whether the claim is not supported, undecided or not testable.",
+    parents=("warehouse",),
+    kinds=("duckdb", "sql"),
+    version=lambda: "4",
+    make=make_claims,
+    expected=lambda _: Provenance(None),
+    recorded=lambda _: Provenance(None),  # it stores nothing: it is stale if its parent is
+    places=lambda _, __: (),
+    checks=_list_claims,
+)

@@ -26,9 +26,8 @@ from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
 from reports.findings.numbers import count
 from storage.errors import UserError
-from storage.zarr.arrays import TENSORS, build_tensor_specs
+from storage.zarr.arrays import TENSORS, build_tensor_specs, estimate_sequence_bytes
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     from extract.extraction import ExtractionReport

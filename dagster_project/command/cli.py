@@ -438,7 +438,7 @@ def publish(
     the texts that were read are among them: `attention-geometry publish heads --dataset --study embedded`
     """
     from dagster_project.assets import publishing
-    from storage.warehouse.dataset_card import format_size
+    from storage.warehouse.dataset import format_size
 
     target = resolve_path(folder)
     if dataset:

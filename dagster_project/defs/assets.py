@@ -15,7 +15,7 @@ from pydantic import Field
 import sql
 from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Markdown
 from dagster_project.assets.catalogue import ASSETS, make_each, prepare_work
-from dagster_project.records.partitions import studies
+from dagster_project.records.registration import studies
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.places import Place

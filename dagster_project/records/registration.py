@@ -11,12 +11,15 @@ from urllib.parse import unquote
 import dagster as dg
 from filelock import FileLock, Timeout
 
-from dagster_project.records.partitions import families, studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from dagster_project.study.studies import list_readable_families, list_readable_studies
 from storage.errors import UserError
 from storage.files.locks import hold_lock, make_lock
 from storage.files.staging import write_atomically
+
+studies = dg.DynamicPartitionsDefinition(name="study")
+families = dg.DynamicPartitionsDefinition(name="family")
+
 
 logger = logging.getLogger(__name__)
 

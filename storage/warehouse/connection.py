@@ -38,13 +38,13 @@ from storage.warehouse.relations import (
     build_comments,
     classify_relation,
     comment,
+    compute_landing_version,
     create_relations,
     create_tables,
     quote_identifier,
     quote_literal,
 )
 from storage.warehouse.user_files import create_user_tables
-from storage.warehouse.versions import compute_landing_version
 
 logger = logging.getLogger(__name__)
 

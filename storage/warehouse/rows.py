@@ -17,7 +17,7 @@ from geometry.grids import list_half_octaves
 from geometry.quantities import RATES, ROLES, SELECTION, TOP_KEYS, Axes
 from sql.columns import CONCENTRATION, OF_ATTENTION, OF_QUERIES
 from storage.warehouse.connection import FORMAT_VERSION
-from storage.warehouse.versions import compute_landing_version
+from storage.warehouse.relations import compute_landing_version
 from storage.zarr.arrays import READ_SEQUENCES, LayerSize
 from storage.zarr.layers import list_attending_layers, read_layer
 

@@ -20,7 +20,7 @@ from dask import config as dask_config
 from dagster_project.analysis import cluster, measurement
 from dagster_project.analysis.metrics import Metrics
 from dagster_project.assets import metrics as measuring
-from dagster_project.assets import tables
+from dagster_project.assets import summaries
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.study import home as places_of_home
 from dagster_project.study.home import Home
@@ -190,7 +190,7 @@ def test_fits_and_expectations_are_those_of_threads(
     study = Study.model_validate(STUDY.model_dump() | {"analysis": analysis})
     connections: list[str] = []
     monkeypatch.setattr(
-        tables, "use_scheduler", lambda where: connections.append(where) or cluster.use_scheduler(where)
+        summaries, "use_scheduler", lambda where: connections.append(where) or cluster.use_scheduler(where)
     )
     for name in ("assumption_norms", *parallel):
         making.summarise(threads, NAME, study, [name])

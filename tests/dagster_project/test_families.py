@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dagster_project.command import runs
 from dagster_project.definitions import defs
-from dagster_project.defs import families as sensors
+from dagster_project.defs import schedules as sensors
 from dagster_project.study.families import Family, expand_families
 from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.study.settings import Study

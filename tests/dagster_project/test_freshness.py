@@ -26,7 +26,7 @@ from extract import standing
 from storage.errors import UserError
 from storage.files.parts import INPUTS, read_inputs, read_part, remove_others, write_parts
 from storage.files.places import LocalPlace
-from storage.warehouse import versions
+from storage.warehouse import relations
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import CHECKOUT, files
@@ -149,8 +149,8 @@ def of_metrics(patched: pytest.MonkeyPatch) -> None:
 
 
 def of_rows(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(versions, "ROWS_VERSION", 99)
-    versions.compute_landing_version.cache_clear()
+    patched.setattr(relations, "ROWS_VERSION", 99)
+    relations.compute_landing_version.cache_clear()
 
 
 def of_page(patched: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_another_version_of_code(
             raise_version(patched)
             reasons = found(mine)
     finally:
-        versions.compute_landing_version.cache_clear()
+        relations.compute_landing_version.cache_clear()
     assert tuple(reasons) == all_stale
     assert re.fullmatch(r"made by version [\w-]+ of its code, now [\w-]+", reasons[first])
 
@@ -275,19 +275,19 @@ def test_a_file_counts_if_it_decides_what_a_page_says(
 def test_a_statement_counts_if_it_decides_what_lands(
     monkeypatch: pytest.MonkeyPatch, kind: sql.StatementKind, name: str, *, counts: bool
 ) -> None:
-    was, real = versions.compute_landing_version(), sql.read_statement
+    was, real = relations.compute_landing_version(), sql.read_statement
 
     def changed(of: sql.StatementKind, asked: str) -> sql.Statement:
         known = real(of, asked)
         return replace(known, text=known.text + "\n-- changed") if (of, asked) == (kind, name) else known
 
     monkeypatch.setattr(sql, "read_statement", changed)
-    versions.compute_landing_version.cache_clear()
+    relations.compute_landing_version.cache_clear()
     try:
-        assert (versions.compute_landing_version() != was) == counts
+        assert (relations.compute_landing_version() != was) == counts
     finally:
         monkeypatch.undo()
-        versions.compute_landing_version.cache_clear()
+        relations.compute_landing_version.cache_clear()
 
 
 # --- what is lost, cut short or damaged ---

@@ -17,7 +17,7 @@ from dagster_project.analysis import passes
 from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
-from dagster_project.assets.claims import judge_claims
+from dagster_project.assets.landing import judge_claims
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay

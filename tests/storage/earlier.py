@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from storage.files.parts import INPUTS, compute_digest
-from storage.zarr.sequences import DIGEST, DOCUMENTS
+from storage.zarr.sequences import _seal_attributes
 
 
 def rewrite(store: Path, **attributes: object) -> None:
-    """Let the document of a store say something else, as that of an earlier version, which has no digests."""
+    """Let the document of a store say something else, as that of another version."""
     document = json.loads((store / "zarr.json").read_text(encoding="utf-8"))
-    kept = {name: value for name, value in document["attributes"].items() if name not in {DIGEST, DOCUMENTS}}
-    document["attributes"] = kept | attributes
+    document["attributes"] = _seal_attributes(document["attributes"] | attributes)
     (store / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
 
 

@@ -76,6 +76,15 @@ def test_a_place_is_a_path_or_a_url() -> None:
     assert RemotePlace("s3://bucket/a").is_remote
 
 
+def test_free_bytes_and_disks_of_folders_are_told_from_object_stores(tmp_path: Path) -> None:
+    here, remote = LocalPlace(tmp_path), RemotePlace("s3://bucket/folder")
+    assert here.join("not", "there").measure_free_space() == pytest.approx(here.measure_free_space(), rel=0.2)
+    assert remote.measure_free_space() is None
+    assert here.is_on_same_disk(here.join("not", "there"))
+    assert not here.is_on_same_disk(LocalPlace(Path("/proc")))
+    assert not any(one.is_on_same_disk(remote) for one in (here, remote))
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
