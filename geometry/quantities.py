@@ -9,9 +9,9 @@ Importing this module loads only NumPy. What does not belong here: how the numbe
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
@@ -52,17 +52,7 @@ ROLES = ("sink", "last", "other")
 TOP_KEYS = 16
 """Keys of a head that are measured one by one, those of largest weight."""
 
-PATTERNS = (
-    "sink",
-    "self",
-    "previous",
-    "local",
-    "duplicate",
-    "induction",
-    "sink_matched",
-    "sink_unmatched",
-    "entropy",
-)
+PATTERNS = ("sink", "self", "previous", "local", "duplicate", "induction", "sink_matched", "sink_unmatched", "entropy")
 """What heads look at (``geometry.patterns``), in the order in which stores have it along their axis ``pattern``."""
 
 LOCAL_KEYS = 8
@@ -135,82 +125,73 @@ def list_declared(record: type, axes: Axes | None = None) -> Mapping[str, Quanti
 
 @cache
 def _read_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
-    """The quantities that the fields of a dataclass declare."""
-    hints = get_type_hints(record, include_extras=True)
-    quantities = {field.name: _read_quantity(hints[field.name], field.name) for field in fields(record)}
-    kept = {name: quantity for name, quantity in quantities.items() if axes in {None, quantity.axes}}
-    return MappingProxyType(kept)
+    """The same, read once."""
+    quantities = {one.name: replace(one.metadata["quantity"], name=one.name) for one in fields(record)}
+    return MappingProxyType({name: one for name, one in quantities.items() if axes in {None, one.axes}})
 
 
 def list_derived(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare, which follow from its fields, by name and in order."""
-    return _read_properties(record)
-
-
-@cache
-def _read_properties(record: type) -> Mapping[str, Quantity]:
-    """The quantities that the properties of a dataclass declare."""
     quantities: dict[str, Quantity] = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and member.fget is not None:
-                quantities[name] = _read_quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
+                hint = get_type_hints(member.fget, include_extras=True)["return"]
+                quantities[name] = replace(hint.__metadata__[0], name=name)
     return MappingProxyType(quantities)
-
-
-def _read_quantity(hint: Any, name: str) -> Quantity:
-    """Read the declaration in an ``Annotated`` type."""
-    quantity: Quantity = hint.__metadata__[0]
-    return replace(quantity, name=name)
 
 
 Record = TypeVar("Record", bound=type)
 
 
 def _document_fields(record: Record) -> Record:
-    """Add the declared quantities to the docstring of a dataclass, and keep them out of its signature."""
+    """Add the declared quantities to the docstring of a dataclass."""
     described = (f"{name}\n        {quantity.describe('NaN')}." for name, quantity in list_declared(record).items())
     record.__doc__ = f"{(record.__doc__ or '').rstrip()}\n\n    Attributes\n    ----------\n    " + "\n    ".join(
         described
     )
-    vars(record)["__init__"].__annotations__ = get_type_hints(record)
     return record
 
 
-def _declare_length(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """Declare a length in the unit of the value states."""
-    return Quantity(meaning=meaning, source=source, axes=axes, unit=MODEL_UNITS, **{"low": 0.0} | settings)
+def _declare(meaning: str, source: str = "", axes: Axes = BY_N, **settings: Any) -> Quantity:
+    """Declare a quantity; ``settings`` are the other fields of ``Quantity``."""
+    return Quantity(meaning=meaning, source=source, axes=axes, **settings)
 
 
-def _declare_cosine(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """Declare a cosine."""
-    domain = {"low": -1.0, "high": 1.0, "slack": 1e-6}
-    return Quantity(meaning=meaning, source=source, axes=axes, unit="cosine", **domain | settings)
+_length = partial(_declare, unit=MODEL_UNITS, low=0.0)
+_cosine = partial(_declare, unit="cosine", low=-1.0, high=1.0, slack=1e-6)
+_ratio = partial(_declare, unit="ratio", low=0.0, high=1.0, slack=1e-6)
+_metric = partial(_ratio, dtype="float64")
+_error = partial(_declare, unit="ratio", low=0.0, missing="if the output has norm 0")
+_weight = partial(_declare, unit="probability", low=0.0, high=1.0, slack=2.0**-7)
+_keys = partial(_declare, unit="keys", dtype="int32")
+_entropy = partial(_declare, unit="nats", axes=BY_HEAD, low=0.0)
+_effective = partial(_declare, unit="keys", axes=BY_HEAD, low=1.0, high="n_keys", slack=1e-6)
+_top = partial(_ratio, axes=BY_HEAD, low="1 / n_keys")
+_fewest = partial(_keys, axes=BY_HEAD, low=1)
 
 
-def _declare_ratio(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """Declare a ratio of two numbers of keys, or a bound of such a ratio."""
-    domain = {"low": 0.0, "high": 1.0, "slack": 1e-6}
-    return Quantity(meaning=meaning, source=source, axes=axes, unit="ratio", **domain | settings)
+def _field(declare: Callable[..., Quantity], *meaning: Any, **settings: Any) -> Any:
+    """A field of a dataclass that holds what such a declaration says."""
+    return field(metadata={"quantity": declare(*meaning, **settings)})
 
 
-def _declare_error(meaning: str, source: str) -> Quantity:
-    """Declare an error relative to the norm of a head's output."""
-    missing = "if the output has norm 0"
-    return Quantity(meaning=meaning, source=source, axes=BY_N, unit="ratio", low=0.0, missing=missing)
+def _index(meaning: str, **settings: Any) -> Quantity:
+    """The index of a key, counted from the first key that the query attends to."""
+    place = "index among the keys, the first of which is at position query + 1 - n_keys"
+    return _declare(
+        f"{meaning}: {place}", axes=BY_HEAD, unit="index", dtype="int32", low=0, high="n_keys - 1", **settings
+    )
 
 
-def _declare_keys(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """Declare a number of keys."""
-    return Quantity(meaning=meaning, source=source, axes=axes, unit="keys", dtype="int32", **settings)
+def _role(meaning: str, **settings: Any) -> Quantity:
+    """The role of a key for the query."""
+    codes = ", ".join(f"{code} {role}" for code, role in enumerate(ROLES))
+    text = f"{meaning}: {codes}; the query's own position is last, even if it is the sink's"
+    return _declare(text, axes=BY_HEAD, unit="code", dtype="int32", low=0, high=len(ROLES) - 1, **settings)
 
 
-def _declare_metric(meaning: str, source: str, **settings: Any) -> Quantity:
-    """Declare a ratio that follows from the counts."""
-    return _declare_ratio(meaning, source, dtype="float64", **settings)
-
-
-_N_KEYS = _declare_keys(
+_N_KEYS = _keys(
     "number of keys the query may attend to",
     "",
     BY_LAYER,
@@ -224,23 +205,18 @@ _NO_BOUND = "if only the sink is selected, all weighted norms are 0, or the valu
 _NO_DIRECTION = "if the sink's value state or every other value state has norm 0"
 
 
-_Selected = Annotated[I32, _declare_keys("N, the number of selected keys", "", low=1, high="n_keys - 1")]
+_Selected = Annotated[I32, _keys("N, the number of selected keys", low=1, high="n_keys - 1")]
 _NumberOfKeys = Annotated[I32, _N_KEYS]
 _Precision = Annotated[
-    F64,
-    _declare_metric("Precision P(r_max, N), the selected share of the keys within r_max", "eq. 2", low="n / n_keys"),
+    F64, _metric("Precision P(r_max, N), the selected share of the keys within r_max", "eq. 2", low="n / n_keys")
 ]
-_Recall = Annotated[F64, _declare_metric("Recall R(r_min, N), the share of the selected keys within r_min", "eq. 3")]
-_FScoreAtRMax = Annotated[F64, _declare_metric("F(r_max, N), harmonic mean of Precision and Recall at r_max", "eq. 5")]
-_FScoreAtRMin = Annotated[F64, _declare_metric("F(r_min, N), harmonic mean of Precision and Recall at r_min", "eq. 5")]
-_Specificity = Annotated[
-    F64, _declare_metric("specificity, the share of the keys left out that are farther than r_max", "")
-]
+_Recall = Annotated[F64, _metric("Recall R(r_min, N), the share of the selected keys within r_min", "eq. 3")]
+_FScoreAtRMax = Annotated[F64, _metric("F(r_max, N), harmonic mean of Precision and Recall at r_max", "eq. 5")]
+_FScoreAtRMin = Annotated[F64, _metric("F(r_min, N), harmonic mean of Precision and Recall at r_min", "eq. 5")]
+_Specificity = Annotated[F64, _metric("specificity, the share of the keys left out that are farther than r_max", "")]
 _PrecisionExcess = Annotated[
     F64,
-    _declare_metric(
-        "Precision above its floor n / n_keys, as a share of its possible range: (P - floor) / (1 - floor)", ""
-    ),
+    _metric("Precision above its floor n / n_keys, as a share of its possible range: (P - floor) / (1 - floor)", ""),
 ]
 
 
@@ -254,15 +230,12 @@ class SelectionCounts:
     numbers of keys, both counts are −1 beyond the n − 1 of a head, and the properties are NaN.
     """
 
-    k_in: Annotated[I32, _declare_keys("K_in, selected keys no farther from s_N than r_min", "eq. 20", low=0, high="n")]
-    k_out: Annotated[
-        I32,
-        _declare_keys(
-            "K_out, keys left out that are no farther from s_N than r_max", "eq. 20", low=0, high="n_keys - n"
-        ),
-    ]
-    r_min: Annotated[F64, _declare_length("distance from s_N to the nearest key left out", "eq. 19")]
-    r_max: Annotated[F64, _declare_length("distance from s_N to the farthest selected key", "eq. 19")]
+    k_in: I32 = _field(_keys, "K_in, selected keys no farther from s_N than r_min", "eq. 20", low=0, high="n")
+    k_out: I32 = _field(
+        _keys, "K_out, keys left out that are no farther from s_N than r_max", "eq. 20", low=0, high="n_keys - n"
+    )
+    r_min: F64 = _field(_length, "distance from s_N to the nearest key left out", "eq. 19")
+    r_max: F64 = _field(_length, "distance from s_N to the farthest selected key", "eq. 19")
 
     @property
     def n(self) -> _Selected:
@@ -372,101 +345,71 @@ class SelectionProfile(SelectionCounts):
     axes as given, n the number of keys. Counts are int32, all others float64. The weighted norm of a key is ‖α v‖.
     """
 
-    norm_s: Annotated[F64, _declare_length("norm of s_N, the sum of the selected weighted value states", "eq. 1")]
-    norm_s_without_sink: Annotated[
-        F64, _declare_length("norm of s_N without the sink's part", "Figure 7", missing=_NO_SINK)
-    ]
-    norm_s_without_last: Annotated[F64, _declare_length("norm of s_N without the last token's part", "Figure 7")]
-    distance_rest: Annotated[
-        F64, _declare_length("distance of s_N from the sum of the weighted value states left out", "arXiv 2508.17821")
-    ]
-    cos_sink: Annotated[
-        F64,
-        _declare_cosine(
-            "cosine of s_N and the sink's value state", "Figure 7", missing=f"{_NO_SINK} or one of them has norm 0"
-        ),
-    ]
-    cos_last: Annotated[
-        F64,
-        _declare_cosine(
-            "cosine of s_N and the last token's value state", "Figure 7", missing="if one of them has norm 0"
-        ),
-    ]
-    a_0: Annotated[
-        F64,
-        _declare_length(
-            "a_0, weighted norm of the sink", "eq. 8", missing="if the sink is not selected or is hidden by a window"
-        ),
-    ]
-    s_in: Annotated[
-        F64,
-        _declare_length(
-            "S_in, sum of the weighted norms of the selected keys except the sink", "eq. 7", missing=_EMPTY_J
-        ),
-    ]
-    a_min_in: Annotated[
-        F64,
-        _declare_length(
-            "smallest weighted norm of the selected keys except the sink", "eq. 7", high="a_max_in", missing=_EMPTY_J
-        ),
-    ]
-    a_max_in: Annotated[
-        F64,
-        _declare_length(
-            "largest weighted norm of the selected keys except the sink",
-            "eq. 8",
-            high="s_in",
-            slack=1e-5,
-            missing=_EMPTY_J,
-        ),
-    ]
-    a_max_out: Annotated[F64, _declare_length("largest weighted norm of the keys left out", "eq. 7")]
-    rho_out: Annotated[
-        F64,
-        _declare_cosine(
-            "ρ_out, largest cosine of a selected key except the sink with a key left out, at least 0",
-            "eq. 7",
-            low=0.0,
-            missing=_EMPTY_J,
-        ),
-    ]
-    precision_upper: Annotated[
-        F64,
-        _declare_ratio(
-            "upper bound of the expected Precision P(r_max, N)",
-            "eq. 13",
-            BY_KAPPA,
-            low="1 - 1 / (2 * (n + 1))",
-            missing=_NO_BOUND,
-        ),
-    ]
-    recall_upper: Annotated[
-        F64,
-        _declare_ratio(
-            "upper bound of the expected Recall R(r_min, N)", "eq. 15", BY_KAPPA, low=0.5, missing=_NO_BOUND
-        ),
-    ]
-    value_scale: Annotated[
-        F64,
-        _declare_length(
-            "C, median norm of the value states of the keys attended to, without the sink",
-            "Assumption 1",
-            BY_KV_HEAD,
-            missing="if the sink is the only key",
-        ),
-    ]
-    weight_sum: Annotated[
-        F64,
-        Quantity(
-            meaning="sum of the weights, below 1 where the head has a learned sink",
-            unit="probability",
-            axes=BY_HEAD,
-            low=0.0,
-            high=1.0,
-            closed="right",
-            slack=2.0**-7,
-        ),
-    ]
+    norm_s: F64 = _field(_length, "norm of s_N, the sum of the selected weighted value states", "eq. 1")
+    norm_s_without_sink: F64 = _field(_length, "norm of s_N without the sink's part", "Figure 7", missing=_NO_SINK)
+    norm_s_without_last: F64 = _field(_length, "norm of s_N without the last token's part", "Figure 7")
+    distance_rest: F64 = _field(
+        _length, "distance of s_N from the sum of the weighted value states left out", "arXiv 2508.17821"
+    )
+    cos_sink: F64 = _field(
+        _cosine, "cosine of s_N and the sink's value state", "Figure 7", missing=f"{_NO_SINK} or one of them has norm 0"
+    )
+    cos_last: F64 = _field(
+        _cosine, "cosine of s_N and the last token's value state", "Figure 7", missing="if one of them has norm 0"
+    )
+    a_0: F64 = _field(
+        _length,
+        "a_0, weighted norm of the sink",
+        "eq. 8",
+        missing="if the sink is not selected or is hidden by a window",
+    )
+    s_in: F64 = _field(
+        _length, "S_in, sum of the weighted norms of the selected keys except the sink", "eq. 7", missing=_EMPTY_J
+    )
+    a_min_in: F64 = _field(
+        _length,
+        "smallest weighted norm of the selected keys except the sink",
+        "eq. 7",
+        high="a_max_in",
+        missing=_EMPTY_J,
+    )
+    a_max_in: F64 = _field(
+        _length,
+        "largest weighted norm of the selected keys except the sink",
+        "eq. 8",
+        high="s_in",
+        slack=1e-5,
+        missing=_EMPTY_J,
+    )
+    a_max_out: F64 = _field(_length, "largest weighted norm of the keys left out", "eq. 7")
+    rho_out: F64 = _field(
+        _cosine,
+        "ρ_out, largest cosine of a selected key except the sink with a key left out, at least 0",
+        "eq. 7",
+        low=0.0,
+        missing=_EMPTY_J,
+    )
+    precision_upper: F64 = _field(
+        _ratio,
+        "upper bound of the expected Precision P(r_max, N)",
+        "eq. 13",
+        BY_KAPPA,
+        low="1 - 1 / (2 * (n + 1))",
+        missing=_NO_BOUND,
+    )
+    recall_upper: F64 = _field(
+        _ratio, "upper bound of the expected Recall R(r_min, N)", "eq. 15", BY_KAPPA, low=0.5, missing=_NO_BOUND
+    )
+    value_scale: F64 = _field(
+        _length,
+        "C, median norm of the value states of the keys attended to, without the sink",
+        "Assumption 1",
+        BY_KV_HEAD,
+        missing="if the sink is the only key",
+    )
+    weight_sum: F64 = _field(
+        _weight, "sum of the weights, below 1 where the head has a learned sink", axes=BY_HEAD, closed="right"
+    )
 
 
 @_document_fields
@@ -477,23 +420,19 @@ class ScaleFreeBounds:
     They are stored as ``precision_lower_scale_free`` and ``recall_lower_scale_free``.
     """
 
-    precision_lower: Annotated[
-        F64,
-        _declare_ratio(
-            "scale-free lower bound of the expected Precision P(r_max, N), at least N / n_keys",
-            "geometry/bounds/scale_free.md",
-            low="n / n_keys",
-            missing="if the norm of a value state is not finite in float32",
-        ),
-    ]
-    recall_lower: Annotated[
-        F64,
-        _declare_ratio(
-            "scale-free lower bound of the expected Recall R(r_min, N)",
-            "geometry/bounds/scale_free.md",
-            missing="if the norm of a value state is not finite in float32",
-        ),
-    ]
+    precision_lower: F64 = _field(
+        _ratio,
+        "scale-free lower bound of the expected Precision P(r_max, N), at least N / n_keys",
+        "geometry/bounds/scale_free.md",
+        low="n / n_keys",
+        missing="if the norm of a value state is not finite in float32",
+    )
+    recall_lower: F64 = _field(
+        _ratio,
+        "scale-free lower bound of the expected Recall R(r_min, N)",
+        "geometry/bounds/scale_free.md",
+        missing="if the norm of a value state is not finite in float32",
+    )
 
 
 @_document_fields
@@ -505,31 +444,17 @@ class SelectionErrors:
     the keys that the query may attend to. A learned sink keeps its weight.
     """
 
-    weight_left_out: Annotated[
-        F64,
-        Quantity(
-            meaning="τ, sum of the weights of the keys left out",
-            unit="probability",
-            axes=BY_N,
-            low=0.0,
-            high=1.0,
-            slack=2.0**-7,
-        ),
-    ]
-    error_renormalised: Annotated[
-        F64,
-        _declare_error(
-            "error of the selected keys with their weights rescaled to the sum of all, relative to the output",
-            "arXiv 2512.07647",
-        ),
-    ]
-    error_mean: Annotated[
-        F64,
-        _declare_error(
-            "error of s_N plus the mean value state times the weight left out, relative to the output",
-            "arXiv 2312.04985",
-        ),
-    ]
+    weight_left_out: F64 = _field(_weight, "τ, sum of the weights of the keys left out")
+    error_renormalised: F64 = _field(
+        _error,
+        "error of the selected keys with their weights rescaled to the sum of all, relative to the output",
+        "arXiv 2512.07647",
+    )
+    error_mean: F64 = _field(
+        _error,
+        "error of s_N plus the mean value state times the weight left out, relative to the output",
+        "arXiv 2312.04985",
+    )
 
 
 @_document_fields
@@ -537,52 +462,30 @@ class SelectionErrors:
 class OutputParts:
     """The sink's weight, and norms of the parts of a head's output, the sum of all weighted value states; float64."""
 
-    sink_weight: Annotated[
-        F64,
-        Quantity(
-            meaning="weight of the sink",
-            unit="probability",
-            axes=BY_HEAD,
-            low=0.0,
-            high=1.0,
-            slack=2.0**-7,
-            missing=_NO_SINK,
-        ),
-    ]
-    norm_y_0: Annotated[
-        F64, _declare_length("norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
-    ]
-    norm_y_last: Annotated[
-        F64, _declare_length("norm of the last token's weighted value state", "Section 4.2", BY_HEAD)
-    ]
-    norm_rest: Annotated[
-        F64,
-        _declare_length(
-            "norm of the sum of all other weighted value states, 0 if there are none",
-            "Section 4.2",
-            BY_HEAD,
-            high="total_rest",
-            slack=1e-5,
-        ),
-    ]
-    total_rest: Annotated[
-        F64,
-        _declare_length(
-            "sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD
-        ),
-    ]
-    norm_output: Annotated[
-        F64, _declare_length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)
-    ]
-    norm_output_without_sink: Annotated[
-        F64, _declare_length("norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK)
-    ]
-    norm_output_without_last: Annotated[
-        F64, _declare_length("norm of that sum without the last token's part", "Section 4.2", BY_HEAD)
-    ]
-    norm_contributions: Annotated[
-        F64, _declare_length("square root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
-    ]
+    sink_weight: F64 = _field(_weight, "weight of the sink", axes=BY_HEAD, missing=_NO_SINK)
+    norm_y_0: F64 = _field(_length, "norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
+    norm_y_last: F64 = _field(_length, "norm of the last token's weighted value state", "Section 4.2", BY_HEAD)
+    norm_rest: F64 = _field(
+        _length,
+        "norm of the sum of all other weighted value states, 0 if there are none",
+        "Section 4.2",
+        BY_HEAD,
+        high="total_rest",
+        slack=1e-5,
+    )
+    total_rest: F64 = _field(
+        _length, "sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD
+    )
+    norm_output: F64 = _field(_length, "norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)
+    norm_output_without_sink: F64 = _field(
+        _length, "norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK
+    )
+    norm_output_without_last: F64 = _field(
+        _length, "norm of that sum without the last token's part", "Section 4.2", BY_HEAD
+    )
+    norm_contributions: F64 = _field(
+        _length, "square root of the sum of the squared norms of all weighted value states", "", BY_HEAD
+    )
 
 
 def _convert_count(count: I32) -> F64:
@@ -603,42 +506,6 @@ def _build_column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.boo
     return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel(), from_pandas=True))
 
 
-def _declare_index(meaning: str, **settings: Any) -> Quantity:
-    """Declare the index of a key, counted from the first key that the query attends to."""
-    place = "index among the keys, the first of which is at position query + 1 - n_keys"
-    return Quantity(
-        meaning=f"{meaning}: {place}", unit="index", axes=BY_HEAD, dtype="int32", low=0, high="n_keys - 1", **settings
-    )
-
-
-def _declare_role(meaning: str, **settings: Any) -> Quantity:
-    """Declare the role of a key for the query."""
-    codes = ", ".join(f"{code} {role}" for code, role in enumerate(ROLES))
-    text = f"{meaning}: {codes}; the query's own position is last, even if it is the sink's"
-    return Quantity(meaning=text, unit="code", axes=BY_HEAD, dtype="int32", low=0, high=len(ROLES) - 1, **settings)
-
-
-def _declare_entropy(meaning: str, **settings: Any) -> Quantity:
-    """Declare an entropy."""
-    return Quantity(meaning=meaning, unit="nats", axes=BY_HEAD, low=0.0, **settings)
-
-
-def _declare_effective(meaning: str, **settings: Any) -> Quantity:
-    """Declare an effective number of keys, which need not be whole."""
-    domain: dict[str, Any] = {"low": 1.0, "high": "n_keys", "slack": 1e-6}
-    return Quantity(meaning=meaning, unit="keys", axes=BY_HEAD, **domain, **settings)
-
-
-def _declare_top(meaning: str, **settings: Any) -> Quantity:
-    """Declare the largest of shares that sum to 1."""
-    return _declare_ratio(meaning, "", BY_HEAD, low="1 / n_keys", **settings)
-
-
-def _declare_fewest(meaning: str, high: str, **settings: Any) -> Quantity:
-    """Declare the fewest keys that hold a share of a total."""
-    return _declare_keys(meaning, "", BY_HEAD, low=1, high=high, **settings)
-
-
 _NO_OUTPUT = "if all weighted norms are 0"
 
 
@@ -650,59 +517,53 @@ class Concentration:
     Arrays of the leading axes (…); whole numbers are int32, all others float64.
     """
 
-    entropy_keys: Annotated[F64, _declare_entropy("entropy of the weights, each divided by their sum")]
-    effective_keys: Annotated[
-        F64, _declare_effective("exponential of entropy_keys, the effective number of keys attended to")
-    ]
-    top_weight: Annotated[F64, _declare_top("largest weight, divided by the sum of the weights")]
-    top_key: Annotated[I32, _declare_index("the key of the largest weight, the first if several are equal")]
-    top_role: Annotated[I32, _declare_role("role of the key of the largest weight for the query")]
-    n_50: Annotated[I32, _declare_fewest("fewest keys that hold 50 % of the sum of the weights", "n_90")]
-    n_90: Annotated[I32, _declare_fewest("fewest keys that hold 90 % of the sum of the weights", "n_99")]
-    n_99: Annotated[I32, _declare_fewest("fewest keys that hold 99 % of the sum of the weights", "n_keys")]
-    largest_deviation: Annotated[
-        F64,
-        _declare_ratio(
-            "largest difference of a weight, divided by the sum of the weights, from the uniform 1 / n_keys",
-            "arXiv 2508.17821",
-            BY_HEAD,
-            high="1 - 1 / n_keys",
-        ),
-    ]
-    entropy_contributors: Annotated[
-        F64, _declare_entropy("entropy of the weighted norms, each divided by their sum", missing=_NO_OUTPUT)
-    ]
-    effective_contributors: Annotated[
-        F64,
-        _declare_effective(
-            "exponential of entropy_contributors, the effective number of keys that contribute", missing=_NO_OUTPUT
-        ),
-    ]
-    top_contribution: Annotated[
-        F64, _declare_top("largest weighted norm, divided by the sum of the weighted norms", missing=_NO_OUTPUT)
-    ]
-    top_contributor: Annotated[
-        I32, _declare_index("the key of the largest weighted norm, the first if several are equal", missing=_NO_OUTPUT)
-    ]
-    top_contributor_role: Annotated[
-        I32, _declare_role("role of the key of the largest weighted norm for the query", missing=_NO_OUTPUT)
-    ]
-    contributors_50: Annotated[
-        I32,
-        _declare_fewest(
-            "fewest keys that hold 50 % of the sum of the weighted norms", "contributors_90", missing=_NO_OUTPUT
-        ),
-    ]
-    contributors_90: Annotated[
-        I32,
-        _declare_fewest(
-            "fewest keys that hold 90 % of the sum of the weighted norms", "contributors_99", missing=_NO_OUTPUT
-        ),
-    ]
-    contributors_99: Annotated[
-        I32,
-        _declare_fewest("fewest keys that hold 99 % of the sum of the weighted norms", "n_keys", missing=_NO_OUTPUT),
-    ]
+    entropy_keys: F64 = _field(_entropy, "entropy of the weights, each divided by their sum")
+    effective_keys: F64 = _field(_effective, "exponential of entropy_keys, the effective number of keys attended to")
+    top_weight: F64 = _field(_top, "largest weight, divided by the sum of the weights")
+    top_key: I32 = _field(_index, "the key of the largest weight, the first if several are equal")
+    top_role: I32 = _field(_role, "role of the key of the largest weight for the query")
+    n_50: I32 = _field(_fewest, "fewest keys that hold 50 % of the sum of the weights", high="n_90")
+    n_90: I32 = _field(_fewest, "fewest keys that hold 90 % of the sum of the weights", high="n_99")
+    n_99: I32 = _field(_fewest, "fewest keys that hold 99 % of the sum of the weights", high="n_keys")
+    largest_deviation: F64 = _field(
+        _ratio,
+        "largest difference of a weight, divided by the sum of the weights, from the uniform 1 / n_keys",
+        "arXiv 2508.17821",
+        BY_HEAD,
+        high="1 - 1 / n_keys",
+    )
+    entropy_contributors: F64 = _field(
+        _entropy, "entropy of the weighted norms, each divided by their sum", missing=_NO_OUTPUT
+    )
+    effective_contributors: F64 = _field(
+        _effective,
+        "exponential of entropy_contributors, the effective number of keys that contribute",
+        missing=_NO_OUTPUT,
+    )
+    top_contribution: F64 = _field(
+        _top, "largest weighted norm, divided by the sum of the weighted norms", missing=_NO_OUTPUT
+    )
+    top_contributor: I32 = _field(
+        _index, "the key of the largest weighted norm, the first if several are equal", missing=_NO_OUTPUT
+    )
+    top_contributor_role: I32 = _field(
+        _role, "role of the key of the largest weighted norm for the query", missing=_NO_OUTPUT
+    )
+    contributors_50: I32 = _field(
+        _fewest,
+        "fewest keys that hold 50 % of the sum of the weighted norms",
+        high="contributors_90",
+        missing=_NO_OUTPUT,
+    )
+    contributors_90: I32 = _field(
+        _fewest,
+        "fewest keys that hold 90 % of the sum of the weighted norms",
+        high="contributors_99",
+        missing=_NO_OUTPUT,
+    )
+    contributors_99: I32 = _field(
+        _fewest, "fewest keys that hold 99 % of the sum of the weighted norms", high="n_keys", missing=_NO_OUTPUT
+    )
 
 
 RATES = ("precision", "recall", "specificity")
@@ -712,16 +573,10 @@ _NO_LEVEL = "of fewer than 3 keys"
 _NO_WEIGHT = "if all weights are 0"
 
 
-def _declare_level(what: str) -> Quantity:
-    """Declare a mean over ln N of what follows from the counts of one query."""
+def _level(what: str) -> Quantity:
+    """A mean over ln N of what follows from the counts of one query."""
     grid = "mean over ln N, at the powers of √2 rounded and n_keys - 1, N from 2"
-    return _declare_ratio(f"{what}: {grid}", "", BY_POSITION, missing=_NO_LEVEL)
-
-
-def _declare_weight(on: str, **settings: Any) -> Quantity:
-    """Declare the weight of a key."""
-    domain: dict[str, Any] = {"low": 0.0, "high": 1.0, "slack": 2.0**-7}
-    return Quantity(meaning=f"weight on {on}", unit="probability", axes=BY_POSITION, **domain, **settings)
+    return _ratio(f"{what}: {grid}", "", BY_POSITION, missing=_NO_LEVEL)
 
 
 @_document_fields
@@ -729,102 +584,86 @@ def _declare_weight(on: str, **settings: Any) -> Quantity:
 class QueryMeasures:
     """What one query of a head selects, for every query of a text; float64 arrays of the leading axes (…)."""
 
-    n_keys: Annotated[F64, replace(_N_KEYS, axes=BY_POSITION, missing=None)]
-    recall_level: Annotated[F64, _declare_level("Recall R(r_min, N)")]
-    specificity_level: Annotated[F64, _declare_level("specificity, the share of the keys left out beyond r_max")]
-    precision_excess_level: Annotated[F64, _declare_level("Precision above its floor, (P - N/n_keys) / (1 - N/n_keys)")]
-    effective_keys: Annotated[
-        F64,
-        replace(
-            _declare_effective("effective number of keys, exponential of the weights' entropy", missing=_NO_WEIGHT),
-            axes=BY_POSITION,
-        ),
-    ]
-    n_90: Annotated[
-        F64,
-        replace(
-            _declare_fewest("fewest keys that hold 90 % of the weights", "n_keys", missing=_NO_WEIGHT), axes=BY_POSITION
-        ),
-    ]
-    sink_weight: Annotated[F64, _declare_weight("position 0", missing=_NO_SINK)]
-    self_weight: Annotated[F64, _declare_weight("the query's own position")]
-    previous_weight: Annotated[F64, _declare_weight("the position before", missing="if the query sees no other key")]
-    top_position: Annotated[
-        F64,
-        Quantity(
-            meaning="position of the key of the largest weight, the first if several are equal",
-            unit="position",
-            axes=BY_POSITION,
-            dtype="int32",
-            low=0,
-            high="query",
-        ),
-    ]
-    top_weight: Annotated[
-        F64,
-        replace(
-            _declare_top("largest weight, divided by the sum of the weights", missing=_NO_WEIGHT), axes=BY_POSITION
-        ),
-    ]
-    output_norm: Annotated[F64, _declare_length("‖s_n‖, norm of the sum of all weighted value states", "", BY_POSITION)]
-    error_renormalised_16: Annotated[
-        F64,
-        Quantity(
-            meaning="error_renormalised at N = 16: change of the head's output, over its norm, if the query attends to "
-            "its 16 largest weights alone",
-            source="arXiv 2512.07647",
-            unit="ratio",
-            axes=BY_POSITION,
-            low=0.0,
-            missing="of at most 16 keys, or if the output is 0",
-        ),
-    ]
+    n_keys: F64 = _field(replace, _N_KEYS, axes=BY_POSITION, missing=None)
+    recall_level: F64 = _field(_level, "Recall R(r_min, N)")
+    specificity_level: F64 = _field(_level, "specificity, the share of the keys left out beyond r_max")
+    precision_excess_level: F64 = _field(_level, "Precision above its floor, (P - N/n_keys) / (1 - N/n_keys)")
+    effective_keys: F64 = _field(
+        _effective,
+        "effective number of keys, exponential of the weights' entropy",
+        axes=BY_POSITION,
+        missing=_NO_WEIGHT,
+    )
+    n_90: F64 = _field(
+        _fewest, "fewest keys that hold 90 % of the weights", high="n_keys", axes=BY_POSITION, missing=_NO_WEIGHT
+    )
+    sink_weight: F64 = _field(_weight, "weight on position 0", axes=BY_POSITION, missing=_NO_SINK)
+    self_weight: F64 = _field(_weight, "weight on the query's own position", axes=BY_POSITION)
+    previous_weight: F64 = _field(
+        _weight, "weight on the position before", axes=BY_POSITION, missing="if the query sees no other key"
+    )
+    top_position: F64 = _field(
+        _declare,
+        "position of the key of the largest weight, the first if several are equal",
+        axes=BY_POSITION,
+        unit="position",
+        dtype="int32",
+        low=0,
+        high="query",
+    )
+    top_weight: F64 = _field(
+        _top, "largest weight, divided by the sum of the weights", axes=BY_POSITION, missing=_NO_WEIGHT
+    )
+    output_norm: F64 = _field(_length, "‖s_n‖, norm of the sum of all weighted value states", "", BY_POSITION)
+    error_renormalised_16: F64 = _field(
+        _error,
+        "error_renormalised at N = 16: change of the head's output, over its norm, if the query attends to "
+        "its 16 largest weights alone",
+        "arXiv 2512.07647",
+        BY_POSITION,
+        missing="of at most 16 keys, or if the output is 0",
+    )
 
 
 _OTHERS: Mapping[str, Quantity] = {
-    "cos_last_p05": _declare_cosine(
+    "cos_last_p05": _cosine(
         "5 % quantile of cos_last over ln N: exceeded or equalled over at least 95 % of ln N, each N with weight 1/N",
         "Section 4.2",
         BY_HEAD,
         missing="for one key, or if cos_last is missing over more than 5 % of ln N",
     ),
-    "rho_0_of_keys": _declare_cosine(
+    "rho_0_of_keys": _cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
         "Section 4.1",
         BY_KV_HEAD,
         missing="if a window hides the sink, or its value state or every other value state has norm 0",
     ),
-    "learned_sink": Quantity(
-        meaning="weight of the head's learned sink, which is not a key: 1 - weight_sum, or 0 without a learned sink",
-        unit="probability",
+    "learned_sink": _weight(
+        "weight of the head's learned sink, which is not a key: 1 - weight_sum, or 0 without a learned sink",
         axes=BY_HEAD,
-        low=0.0,
-        high=1.0,
+        slack=0.0,
     ),
     "n_keys": _N_KEYS,
-    "cos_last_of_keys": _declare_cosine(
+    "cos_last_of_keys": _cosine(
         "cosine of the key's value state with that of the query's own position",
         "Figure 10",
         BY_SEEN_KEY,
         missing="if the query may not attend to the key, or one of them has norm 0",
     ),
-    "cos_sink_of_keys": _declare_cosine(
+    "cos_sink_of_keys": _cosine(
         "cosine of the key's value state with the sink's", "Figure 10", BY_KEY, missing="if one of them has norm 0"
     ),
-    "value_norm": _declare_length("norm of the key's value state", "Assumption 1", BY_KEY),
-    "mean_cosine": _declare_cosine(
+    "value_norm": _length("norm of the key's value state", "Assumption 1", BY_KEY),
+    "mean_cosine": _cosine(
         "mean cosine of two value states, neither the sink's; element i along key belongs to distance i",
         "Assumption 2",
         BY_KEY,
         missing="if there is no pair with norms above 0 at this distance",
     ),
-    "rho_0": _declare_cosine(
-        "ρ_0, mean cosine of the sink's value state with all others",
-        "Assumption 2",
-        OF_SEQUENCE,
-        missing=_NO_DIRECTION,
+    "rho_0": _cosine(
+        "ρ_0, mean cosine of the sink's value state with all others", "Assumption 2", OF_SEQUENCE, missing=_NO_DIRECTION
     ),
-    "rho_0_sd": _declare_cosine(
+    "rho_0_sd": _cosine(
         "standard deviation of the sink's cosine over the other value states (divisor: their number)",
         "Assumption 2",
         OF_SEQUENCE,

@@ -15,8 +15,8 @@ PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage
 
 SUM = "out.cos_sink[row] + out.cos_last[row]"
 COMMENT = "sum of the cosines with sink and last token"
-FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N,
-        low=-2.0, high=2.0, slack=1e-6, missing="if one of the cosines is missing")]
+FIELD = f"""    cos_sum: F64 = _field(_cosine, "{COMMENT}", low=-2.0, high=2.0,
+        missing="if one of the cosines is missing")
 """
 LINE = "    out.a_0[row] = head.alpha[0] * lengths[0] if row >= head.sink else np.nan\n"
 CLAIM = """CLAIMS = (
@@ -24,7 +24,7 @@ CLAIM = """CLAIMS = (
         "valleys hold", "valleys do not hold", "regimes", null="margins of either sign"),
 """
 STEPS = {
-    "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
+    "geometry/quantities.py": ("    a_0: F64 = _field(\n", FIELD + "    a_0: F64 = _field(\n"),
     "geometry/selection/host.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
     "dagster_project/analysis/metrics.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
     "dagster_project/analysis/claims/patterns.py": ("CLAIMS = (\n", CLAIM),
