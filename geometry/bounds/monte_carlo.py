@@ -1,29 +1,26 @@
 """Monte Carlo tests of the bounds in expectation and of Table 1, on heads drawn from the paper's assumptions.
 
 Holds the comparison of each bound with the mean of the quantity that it bounds, and the changes of one parameter at a
-time. What does not belong here: drawing heads (``geometry.assumptions.assumed``), the bounds themselves
-(``geometry.bounds.lower``, ``geometry.bounds.scale_free``, ``geometry.selection.upper_bounds``), and the choice of a
-grid of parameters.
-
-``compare_bounds`` and ``measure_parameter_effects`` return rows: a list of dicts from column to value, None for missing
-values.
+time. Functions that return rows return a list of dicts from column to value, None for missing values; the tables
+``bounds_in_expectation`` and ``parameter_effects`` describe the columns. Settings are checked: 2 draws at least, and
+every N within 1 … n − 1, or a ValueError says which is not.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, repeat, takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from geometry.arrays import F64
+from geometry.arrays import F64, Bool
 from geometry.assumptions.assumed import AssumedHead, draw_values, weight_profile
 from geometry.bounds import lower
 from geometry.bounds.lower import INGREDIENTS, Ingredients
 from geometry.bounds.scale_free import scale_free_lower_bounds
-from geometry.selection.profile import Scale, SelectionProfile, selection_profile
+from geometry.selection.profile import Scale, selection_profile
 from geometry.threads import one_blas_thread
 
 Row = dict[str, Any]
@@ -46,18 +43,11 @@ LEAST_DRAWS = 4
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
 """Parameters that only affect ``weight_profile``, with values at which they have no effect."""
 
+_ARROWS = {"d": 1, "L": -1, "a_0": 1, "a_min_in": 1, "a_max_out": -1, "beta": 1}
+
 PAPER_EFFECTS: Mapping[str, int | None] = {
-    "d": 1,
-    "L": -1,
-    "N": None,
-    "a_0": 1,
-    "a_min_in": 1,
-    "a_max_out": -1,
-    "beta": 1,
-    "eta": None,
-    "omega": None,
-    "T_1": None,
-    "T_2": None,
+    name: _ARROWS.get(name)
+    for name in ("d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2")
 }
 """The arrows of Table 1 for a parameter that grows: 1 improves the lower bounds, −1 weakens them, None is mixed."""
 
@@ -69,24 +59,24 @@ class Draws:
     precision: F64
     recall: F64
     ingredients: Ingredients
-    upper: Mapping[tuple[str, float], tuple[F64, F64]]
+    upper: Mapping[tuple[str, float], tuple[F64, ...]]
     """Upper bounds of Precision and Recall by scale and κ."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bounds:
     """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN for no bound."""
 
     family: str
-    kappa: float | None
-    scale: str | None
-    meets_assumptions: NDArray[np.bool_]
+    meets_assumptions: Bool
     """Whether the assumptions of the family hold, (N,)."""
-    premise: F64
-    """1 where Δ > 0, 0 elsewhere."""
     lower: Mapping[str, F64]
     """By ``precision`` and ``recall``."""
-    upper: Mapping[str, F64]
+    upper: Mapping[str, F64] = field(default_factory=dict)
+    premise: F64 | float = math.nan
+    """1 where Δ > 0, 0 elsewhere."""
+    kappa: float | None = None
+    scale: str | None = None
 
 
 @one_blas_thread
@@ -101,72 +91,22 @@ def compare_bounds(
     kappas: Sequence[float] = (0.5,),
     scales: Sequence[Scale] = ("unit", "raw"),
 ) -> list[Row]:
-    """Compare mean Precision and Recall of drawn heads with the means of their bounds.
+    """Compare mean Precision and Recall of heads drawn at one grid point with the means of their bounds.
 
-    Parameters
-    ----------
-    assumed, n, head_dim
-        Parameters of the heads, their number of keys and the dimension d of their value states: one grid point.
-    draws
-        Number of heads, at least 2; they are held in memory one at a time.
-    seed
-        The draws depend only on the seed and the grid point, not on points computed before.
-    sizes
-        The N to compute, 1 ≤ N < n.
-    kappas, scales
-        Of the printed bounds (Theorems 1 and 2).
-
-    Returns
-    -------
-    list of dict
-        One row per N and family of bounds: ``printed`` for each κ and scale; ``scale_free``; ``correlated``, the union
-        over pairs of keys for Gaussian directions with the assumed mean cosines. Columns:
-
-        head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale, draws
-            Identify the row; ``n`` is N, kappa and scale are None except for the printed family.
-        premise_share
-            Share of draws with Δ > 0, the premise of the theorems; None for other families.
-        meets_assumptions
-            Whether the assumptions of the family hold: Δ > 0 in every draw (printed); independent directions
-            (scale_free); always False (correlated), because directions are unit vectors, not Gaussian.
-        precision, precision_se, precision_lower, precision_upper
-            Mean of P(r_max, N), its standard error, means of its bounds; None where the bound does not exist.
-        precision_lower_share, precision_upper_share
-            Shares of draws on the right side of their bound.
-        precision_gap, precision_upper_gap
-            Mean minus lower bound, upper bound minus mean; negative if the inequality is violated.
-        precision_holds, precision_upper_holds
-            Whether the gap is above −3 standard errors of the difference.
-        recall, …
-            The same for R(r_min, N).
-
-    Raises
-    ------
-    ValueError
-        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or for the reasons given in
-        ``geometry.selection_profile`` and ``draw_values``.
-
-    References
-    ----------
-    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Theorems 1 and 2;
-    ``geometry/bounds/scale_free.md``.
+    A row for each N of ``sizes`` and family: ``printed`` for each κ and scale; ``scale_free``; ``correlated``, the
+    union over pairs of keys for Gaussian directions with the assumed mean cosines. A gap is the mean minus the lower
+    bound, or the upper bound minus the mean; it holds above −3 standard errors of the difference. One head is in memory
+    at a time; draws depend only on the seed and the grid point.
     """
     _check(draws, sizes, n)
     random = _make_seed(assumed, n, head_dim, seed)
     drawn = draw(assumed, n, head_dim, draws=draws, random=random, sizes=sizes, kappas=kappas, scales=scales)
-    families = [
-        *(
-            compute_printed_bounds(drawn, assumed, n, head_dim, sizes, kappa, scale)
-            for scale in scales
-            for kappa in kappas
-        ),
-        compute_scale_free_bounds(assumed, n, head_dim, sizes),
-        compute_correlated_bounds(assumed, n, head_dim, sizes),
-    ]
-    point = {"head_dim": head_dim, "n_keys": n}
+    of_head = assumed, n, head_dim, sizes
+    families = [compute_printed_bounds(drawn, *of_head, kappa, scale) for scale in scales for kappa in kappas]
+    families += [compute_scale_free_bounds(*of_head), compute_correlated_bounds(*of_head)]
     shown = {name: getattr(assumed, name) for name in ("beta", "lambda_sink", "rho_0")}
     return [
-        point | {"n": size} | shown | describe_bounds(drawn, bounds, index)
+        {"head_dim": head_dim, "n_keys": n, "n": size} | shown | describe_bounds(drawn, bounds, index)
         for bounds in families
         for index, size in enumerate(sizes)
     ]
@@ -186,46 +126,10 @@ def measure_parameter_effects(
 ) -> list[Row]:
     """Measure the effects of Table 1 on drawn heads: of one parameter on the printed lower bounds, all others fixed.
 
-    Parameters
-    ----------
-    assumed, n, head_dim, size
-        Parameters of the heads, their number of keys, d, and N: the base values, at which all others are fixed.
-    kappa, scale, draws, seed
-        As for ``compare_bounds``.
-
-    Returns
-    -------
-    list of dict
-        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the base value, within the
-        parameter's domain (N at least 2, ω at most π, η at most halfway to 1). L, the number of keys except the sink,
-        shortens or lengthens the plateau, so T_1 and T_2 move with the end of the context. η is that of the
-        oscillation; that of the growth changes in proportion. T_1 and T_2 move halfway to their limits: position 0,
-        each other, the last position. a_0, a_min_in and a_max_out themselves are multiplied by 1/2 and by 2 with
-        everything else fixed, as in Table 1. Columns:
-
-        parameter, n, kappa, scale, draws, base, low, high
-            Identify the row; ``n`` is the N at which the other parameters are tested, ``base`` the value of the
-            parameter while others change.
-        precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
-            Means over draws of the bounds of eq. 12 and 14; None if they do not exist.
-        log_miss_low, log_miss_high
-            Means of ln miss, which still varies where the bounds have reached 0 or 1.
-        effect
-            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 if they rise, −1 if they
-            fall, 0 if ln miss changes by no more than 3 standard errors. So it is 0 if Δ ≤ 0 and Δ_0 ≤ 0 at both ends,
-            except for N and L. None if a bound does not exist or nothing was changed: β is 0 or infinite, or the
-            parameter is of a phase that the weights lack, such as ω and T_1 without an oscillation.
-        untested
-            Why the parameter is not tested here, although it has an effect to compare: its term is absent from the
-            bounds, or has its trivial value at both ends in every draw; None if it is tested.
-        paper_effect, agrees
-            The arrow of Table 1, and whether it equals the effect; None if Table 1 has no definite arrow, there is no
-            effect to compare, or the parameter is not tested.
-
-    Raises
-    ------
-    ValueError
-        As for ``compare_bounds``.
+    A row for each parameter, from half to twice its base value within its domain (``iterate_changes``). The effect is
+    the sign of the change of the lower bounds as the parameter grows, from ln miss, which still varies where the bounds
+    have reached 0 or 1; 0 if it changes by no more than 3 standard errors, None if a bound does not exist or nothing
+    was changed. It agrees with the arrow of Table 1 or not, unless that is mixed or the parameter is ``untested``.
     """
     _check(draws, [size], n)
     base = Setting(assumed, n, head_dim, size)
@@ -242,26 +146,10 @@ def measure_parameter_effects(
 
 @one_blas_thread
 def find_premise_point(assumed: AssumedHead, n: int, head_dim: int, *, seed: int) -> tuple[AssumedHead, int, int]:
-    """Find a point within the premise of the theorems, Δ > 0; elsewhere few parameters have an effect.
+    """Find parameters, d and N within the premise of the theorems, Δ > 0; elsewhere few parameters have an effect.
 
     First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
-    draw.
-
-    Parameters
-    ----------
-    assumed, n, head_dim, seed
-        As for ``compare_bounds``; the starting point of the search.
-
-    Returns
-    -------
-    assumed, head_dim, size
-        Parameters, d and N; of several N, the one with the largest mean Δ/B. If there is no such point, the given
-        parameters and d, and the least N.
-
-    Raises
-    ------
-    ValueError
-        As for ``compare_bounds``.
+    draw; of several N, the one with the largest mean Δ/B. If there is no such point, the given one and the least N.
     """
     sizes = np.unique(np.geomspace(min(2, n - 1), n - 1, 24).astype(int))
     rates = [assumed.beta, *(rate for rate in RATES if rate > assumed.beta)]
@@ -286,59 +174,63 @@ def draw(
     kappas: Sequence[float] = (),
     scales: Sequence[Scale] = ("raw",),
 ) -> Draws:
-    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``compare_bounds``."""
-    rng = np.random.default_rng(random)
-    wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
-    blocks: list[Draws] = []
+    """Draw heads and compute their Precision, Recall, ingredients and upper bounds; as for ``compare_bounds``."""
+    rng, weights, at = np.random.default_rng(random), weight_profile(assumed, n), np.asarray(sizes) - 1
+    parts: dict[str, list[F64]] = {name: [] for name in ("precision", "recall", *INGREDIENTS)}
+    upper: dict[tuple[str, float], list[F64]] = {(scale, kappa): [] for scale in scales for kappa in kappas}
     for _ in range(draws):
         values = draw_values(assumed, n, head_dim, rng)
-        profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
-        blocks.append(_select_sizes(profiles, wanted, kappas))
-    return Draws(
-        precision=np.stack([one.precision for one in blocks]),
-        recall=np.stack([one.recall for one in blocks]),
-        ingredients=Ingredients(
-            **{name: np.stack([getattr(one.ingredients, name) for one in blocks]) for name in INGREDIENTS}
-        ),
-        upper={
-            key: (np.stack([one.upper[key][0] for one in blocks]), np.stack([one.upper[key][1] for one in blocks]))
-            for key in blocks[0].upper
-        },
-    )
+        for scale in scales:
+            profile = selection_profile(weights, values, kappas=kappas, scale=scale)
+            for index, kappa in enumerate(kappas):
+                bounds = profile.precision_upper[index, at], profile.recall_upper[index, at]
+                upper[scale, kappa].append(np.stack(bounds))
+        for name, rows in parts.items():
+            rows.append(getattr(profile, name)[at])
+    found = {name: np.stack(rows) for name, rows in parts.items()}
+    of_bounds = {key: tuple(np.stack(rows, axis=1)) for key, rows in upper.items()}
+    return Draws(found.pop("precision"), found.pop("recall"), Ingredients(**found), of_bounds)
 
 
 def compute_printed_bounds(
     drawn: Draws, assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
 ) -> Bounds:
-    """The bounds of Theorems 1 and 2 for each drawn head."""
-    parts = drawn.ingredients
-    unit = assumed.value_scale if scale == "unit" else 1.0
-    precision, recall = lower.lower_bounds(parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
+    """The bounds of Theorems 1 and 2 for each drawn head; the assumption is Δ > 0 in every draw."""
+    parts, unit = drawn.ingredients, assumed.value_scale if scale == "unit" else 1.0
+    bounds = lower.lower_bounds(parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
     delta = lower.delta(parts)
     premise = np.where(np.isnan(delta), np.nan, delta > 0)
-    upper = dict(zip(("precision", "recall"), drawn.upper[scale, kappa], strict=True))
-    met = (premise == 1).all(axis=0)
-    return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
+    return Bounds(
+        family="printed",
+        meets_assumptions=(premise == 1).all(axis=0),
+        lower=dict(zip(("precision", "recall"), bounds, strict=True)),
+        upper=dict(zip(("precision", "recall"), drawn.upper[scale, kappa], strict=True)),
+        premise=premise,
+        kappa=kappa,
+        scale=scale,
+    )
 
 
 def compute_scale_free_bounds(assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds of ``geometry.bounds.scale_free``, which do not depend on the draws."""
-    bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
-    wanted = np.asarray(sizes) - 1
+    """The bounds of ``geometry.bounds.scale_free``, which need independent directions and do not depend on draws."""
+    bounds, at = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim), np.asarray(sizes) - 1
     met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
-    values = {"precision": bounds.precision_lower[wanted], "recall": bounds.recall_lower[wanted]}
-    return _make_lower_family("scale_free", met, values)
+    values = {"precision": bounds.precision_lower[at], "recall": bounds.recall_lower[at]}
+    return Bounds(family="scale_free", meets_assumptions=met, lower=values)
 
 
 def compute_correlated_bounds(assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
+    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations.
+
+    Their assumption never holds: directions are unit vectors, not Gaussian.
+    """
     weights = weight_profile(assumed, n)
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
     products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
-    misses = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
-    values = {"precision": misses[:, 0], "recall": misses[:, 1]}
-    return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
+    precision, recall = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes]).T
+    values = {"precision": precision, "recall": recall}
+    return Bounds(family="correlated", meets_assumptions=np.zeros(len(sizes), np.bool_), lower=values)
 
 
 def norms(assumed: AssumedHead, n: int) -> F64:
@@ -384,20 +276,25 @@ def bound_by_pair_union(products: F64, size: int, head_dim: int) -> tuple[float,
 
 def describe_bounds(drawn: Draws, bounds: Bounds, index: int) -> Row:
     """The columns of one row that compare the bounds with the draws at the N of the given index."""
-    premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
+    shape = drawn.precision.shape
     row: Row = {
         "family": bounds.family,
         "kappa": bounds.kappa,
         "scale": bounds.scale,
-        "draws": len(drawn.precision),
-        "premise_share": _mean(premise),
+        "draws": shape[0],
+        "premise_share": _mean(np.broadcast_to(bounds.premise, shape)[:, index]),
         "meets_assumptions": bool(bounds.meets_assumptions[index]),
     }
     for name in ("precision", "recall"):
-        measured = getattr(drawn, name)
-        low = np.broadcast_to(bounds.lower[name], measured.shape)[:, index]
-        high = np.broadcast_to(bounds.upper[name], measured.shape)[:, index]
-        row |= _describe_statistic(name, measured[:, index], low, high)
+        measured = getattr(drawn, name)[:, index]
+        low, high = (
+            np.broadcast_to(side.get(name, math.nan), shape)[:, index] for side in (bounds.lower, bounds.upper)
+        )
+        row |= {name: float(measured.mean()), f"{name}_se": _standard_error(measured)}
+        row |= {f"{name}_lower": _mean(low), f"{name}_upper": _mean(high)}
+        row |= {f"{name}_lower_share": _compute_share(measured - low), f"{name}_gap": _mean(measured - low)}
+        row |= {f"{name}_upper_share": _compute_share(high - measured), f"{name}_upper_gap": _mean(high - measured)}
+        row |= {f"{name}_holds": _is_satisfied(measured - low), f"{name}_upper_holds": _is_satisfied(high - measured)}
     return row
 
 
@@ -413,14 +310,23 @@ class Setting:
     """Name of an ingredient that is multiplied by ``factor``."""
     factor: float = 1.0
 
+    def move(self, **changed: Any) -> "Setting":
+        """The setting with other parameters, its own or those of the assumptions."""
+        own = {name: changed.pop(name) for name in set(changed) & vars(self).keys()}
+        return replace(self, assumed=replace(self.assumed, **changed), **own)
+
+    @property
+    def without_weights(self) -> "Setting":
+        """The setting with the parameters of weights that have no effect."""
+        return self.move(**PARAMETERS_OF_WEIGHTS)
+
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one parameter from low to high."""
+    """The change of one parameter from low to high; ``base`` is its value while others change."""
 
     parameter: str
     base: float
-    """Value while other parameters change."""
     low: float
     high: float
     at_low: Setting
@@ -428,46 +334,36 @@ class Change:
 
 
 def iterate_changes(base: Setting) -> Iterator[Change]:
-    """Iterate over the changes of the parameters of Table 1, in its order."""
+    """Iterate over the changes of the parameters of Table 1, in its order.
+
+    L, the number of keys except the sink, shortens or lengthens the plateau, so T_1 and T_2 move with the end of the
+    context. η is that of the oscillation; that of the growth changes in proportion. T_1 and T_2 move halfway to their
+    limits: position 0, each other, the last position. a_0, a_min_in and a_max_out are multiplied by 1/2 and by 2.
+    """
     d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
-    yield _change_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
+
+    def change(parameter: str, name: str, low: float, high: float) -> Change:
+        value: float = getattr(base if hasattr(base, name) else assumed, name)
+        return Change(parameter, value, low, high, base.move(**{name: low}), base.move(**{name: high}))
+
+    def lengthen(keys: int) -> Setting:
+        return base.move(n=n + keys, t_1=assumed.t_1 + keys, t_2=assumed.t_2 + keys)
+
+    yield change("d", "head_dim", max(2, d // 2), 2 * d)
     shorter = min(n // 2, assumed.t_1, n - 1 - size)
-    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _lengthen_context(base, -shorter), _lengthen_context(base, n))
-    yield _change_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
+    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, lengthen(-shorter), lengthen(n))
+    yield change("N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
     for name in ("a_0", "a_min_in", "a_max_out"):
-        ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
-        yield Change(name, 1.0, 0.5, 2.0, *ends)
-    yield _change_assumption(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
+        yield Change(name, 1.0, 0.5, 2.0, *(base.move(factored=name, factor=factor) for factor in (0.5, 2.0)))
+    yield change("beta", "beta", assumed.beta / 2, assumed.beta * 2)
     most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
-    ends = (
-        replace(base, assumed=replace(assumed, eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth))
-        for factor in (0.5, most)
-    )
+    ends = (base.move(eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth) for factor in (0.5, most))
     shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
     yield Change("eta", shown, 0.5 * shown, most * shown, *ends)
-    yield _change_assumption(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
+    yield change("omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
     middle = (assumed.t_1 + assumed.t_2) // 2
-    yield _change_assumption(base, "T_1", "t_1", assumed.t_1 // 2, middle)
-    yield _change_assumption(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
-
-
-def _change_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
-    """A change of one field of a setting."""
-    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
-    return Change(parameter, getattr(base, field), low, high, *(replace(base, **changed) for changed in settings))
-
-
-def _change_assumption(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
-    """A change of one parameter of the assumptions."""
-    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
-    ends = (replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
-    return Change(parameter, getattr(base.assumed, field), low, high, *ends)
-
-
-def _lengthen_context(base: Setting, keys: int) -> Setting:
-    """A context with ``keys`` more keys on the plateau."""
-    moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
-    return replace(base, n=base.n + keys, assumed=moved)
+    yield change("T_1", "t_1", assumed.t_1 // 2, middle)
+    yield change("T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
 
 
 @dataclass(frozen=True)
@@ -483,9 +379,7 @@ class End:
     @property
     def positive(self) -> tuple[bool, bool]:
         """Whether Δ, and whether Δ_0, is above 0 in some draw: if not, their terms have their trivial value."""
-        delta = lower.delta(self.parts)
-        of_sink = lower.delta_sink(self.parts)
-        return bool((delta > 0).any()), bool((of_sink > 0).any())
+        return bool((lower.delta(self.parts) > 0).any()), bool((lower.delta_sink(self.parts) > 0).any())
 
     @property
     def similar(self) -> bool:
@@ -500,8 +394,7 @@ def _draw_ingredients(
     """Ingredients of the heads drawn at each setting, (draws, 1); settings of the same value states share the draws."""
     groups: dict[tuple[AssumedHead, int, int], list[Setting]] = {}
     for setting in dict.fromkeys(settings):
-        values_only = replace(setting.assumed, **PARAMETERS_OF_WEIGHTS)
-        groups.setdefault((values_only, setting.n, setting.head_dim), []).append(setting)
+        groups.setdefault((setting.without_weights.assumed, setting.n, setting.head_dim), []).append(setting)
     parts: dict[Setting, list[list[F64]]] = {}
     for (assumed, n, head_dim), alike in groups.items():
         rng, heads = np.random.default_rng(random), list(dict.fromkeys(setting.assumed for setting in alike))
@@ -519,11 +412,11 @@ def _draw_ingredients(
 
 def _evaluate_end(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
     """Lower bounds of Precision and Recall, and ln miss, of every draw."""
-    factors = {} if setting.factored is None else {setting.factored: setting.factor}
-    moved = replace(parts, **{name: np.multiply(getattr(parts, name), factor) for name, factor in factors.items()})
+    if setting.factored:
+        parts = replace(parts, **{setting.factored: np.multiply(getattr(parts, setting.factored), setting.factor)})
     unit = setting.assumed.value_scale if scale == "unit" else 1.0
     given = {"size": setting.size, "n_keys": setting.n, "head_dim": setting.head_dim, "kappa": kappa, "unit": unit}
-    return End(setting, moved, *lower.lower_bounds(moved, **given), lower.log_miss(moved, **given))
+    return End(setting, parts, *lower.lower_bounds(parts, **given), lower.log_miss(parts, **given))
 
 
 def _compare_ends(change: Change, low: End, high: End) -> Row:
@@ -534,8 +427,9 @@ def _compare_ends(change: Change, low: End, high: End) -> Row:
     fall = (low.log_miss - high.log_miss).ravel()
     effect = None if np.isnan(fall).any() or _is_unchanged(change) else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
-    untested = None if effect is None or paper is None else _explain_untested(change.parameter, low, high)
-    agrees = None if untested else _compare_effects(effect, paper)
+    compared = effect is not None and paper is not None
+    untested = _explain_untested(change.parameter, low, high) if compared else None
+    agrees = effect == paper if compared and not untested else None
     return row | {"effect": effect, "untested": untested, "paper_effect": paper, "agrees": agrees}
 
 
@@ -557,12 +451,9 @@ def _explain_untested(parameter: str, low: End, high: End) -> str | None:
 
 def _is_unchanged(change: Change) -> bool:
     """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
-    low, high = (
-        replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
-        for setting in (change.at_low, change.at_high)
-    )
-    return low == high and np.array_equal(
-        weight_profile(change.at_low.assumed, low.n), weight_profile(change.at_high.assumed, high.n)
+    low, high = change.at_low, change.at_high
+    return low.without_weights == high.without_weights and np.array_equal(
+        weight_profile(low.assumed, low.n), weight_profile(high.assumed, high.n)
     )
 
 
@@ -570,28 +461,6 @@ def _sign(change: F64) -> int:
     """Sign of the mean of a change, 0 if it is within ``STANDARD_ERRORS`` or rounding."""
     mean = change.mean()
     return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
-
-
-def _compare_effects(effect: int | None, paper: int | None) -> bool | None:
-    """Whether two effects are the same, None if one is unknown."""
-    return None if effect is None or paper is None else effect == paper
-
-
-def _describe_statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
-    """Mean of a measured quantity, means of its bounds, and whether they hold; arrays (draws,)."""
-    gap, upper_gap = measured - low, high - measured
-    return {
-        name: float(measured.mean()),
-        f"{name}_se": _standard_error(measured),
-        f"{name}_lower": _mean(low),
-        f"{name}_upper": _mean(high),
-        f"{name}_lower_share": _compute_share(gap),
-        f"{name}_upper_share": _compute_share(upper_gap),
-        f"{name}_gap": _mean(gap),
-        f"{name}_upper_gap": _mean(upper_gap),
-        f"{name}_holds": _is_satisfied(gap),
-        f"{name}_upper_holds": _is_satisfied(upper_gap),
-    }
 
 
 def _mean(array: F64) -> float | None:
@@ -606,38 +475,13 @@ def _compute_share(gap: F64) -> float | None:
 
 def _is_satisfied(gap: F64) -> bool | None:
     """Whether the mean of a gap is at most ``STANDARD_ERRORS`` standard errors below 0."""
-    if np.isnan(gap).any():
-        return None
-    return bool(gap.mean() >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE)
+    mean = _mean(gap)
+    return None if mean is None else mean >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE
 
 
 def _standard_error(array: F64) -> float:
     """Standard error of the mean over draws."""
     return float(array.std(ddof=1) / np.sqrt(len(array)))
-
-
-def _make_lower_family(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
-    """A family of lower bounds only, without κ, scale and premise."""
-    none = np.full(len(met), np.nan)
-    return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
-
-
-def _select_sizes(
-    profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]
-) -> Draws:
-    """One drawn head, from its profiles by scale; arrays (N,)."""
-    profile = next(iter(profiles.values()))
-    at = wanted - 1
-    return Draws(
-        precision=wanted / (wanted + profile.k_out[at]),
-        recall=profile.k_in[at] / wanted,
-        ingredients=Ingredients(**{name: getattr(profile, name)[at] for name in INGREDIENTS}),
-        upper={
-            (scale, kappa): (of_scale.precision_upper[index, at], of_scale.recall_upper[index, at])
-            for scale, of_scale in profiles.items()
-            for index, kappa in enumerate(kappas)
-        },
-    )
 
 
 def _check(draws: int, sizes: Sequence[int], n: int) -> None:
