@@ -15,23 +15,17 @@ from geometry.arrays import F64, I64
 
 
 def log_grid(n_keys: int, points: int = 48) -> I64:
-    """Whole numbers from 1 to n_keys − 1, evenly spaced on a log axis.
+    """Whole numbers from 1 to n_keys − 1, evenly spaced on a log axis, int64 (grid,), ascending, with both ends.
 
     The same numbers as those of the SQL macro ``log_grid(n_keys - 1, points := points)``: (n_keys − 1)^(i/(points − 1))
-    for i = 0, …, points − 1, halves rounded up, each number once.
+    for i = 0, …, points − 1, halves rounded up, each number once: of 48 points, 41 are left at n = 1024.
 
     Parameters
     ----------
     n_keys
         n, the number of keys, at least 2.
     points
-        Number of points before duplicates are removed, at least 2. Small numbers repeat: of 48 points, 41 are left at
-        n = 1024.
-
-    Returns
-    -------
-    ndarray
-        int64 (grid,), ascending, the first 1, the last n_keys − 1.
+        Number of points before duplicates are removed, at least 2.
 
     Raises
     ------
@@ -46,18 +40,7 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
 
 
 def half_octave_grid(n_keys: int) -> I64:
-    """The powers of √2 below n, rounded to whole numbers, and n − 1: where a comparison of every N would take long.
-
-    Parameters
-    ----------
-    n_keys
-        n, the number of keys, at least 2.
-
-    Returns
-    -------
-    ndarray
-        int64 (grid,), ascending, with all powers of two; of n = 512 keys 18 numbers.
-    """
+    """The powers of √2 below n, rounded to whole numbers, and n − 1, int64 (grid,): where every N would take long."""
     return np.union1d(list_half_octaves(n_keys), [n_keys - 1]).astype(np.int64)
 
 
@@ -75,10 +58,7 @@ def classify_contexts(n_keys: ArrayLike) -> I64:
 def choose_grid(n: Any, n_keys: int) -> I64:
     """Check the requested N and return them, int64 (grid,); ``log_grid`` by default.
 
-    Raises
-    ------
-    ValueError
-        If they are not ascending whole numbers from 1 to n_keys − 1.
+    A ValueError if they are not ascending whole numbers from 1 to n_keys − 1.
     """
     if n is None:
         return log_grid(n_keys)
@@ -90,22 +70,10 @@ def choose_grid(n: Any, n_keys: int) -> I64:
 
 
 def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
-    """Weights of the numbers of a grid, uniform in ln N from ``first`` to ``last``, (grid,); their sum is 1.
+    """Weights of the ascending numbers of a grid, uniform in ln N from ``first`` to ``last``, (grid,); their sum is 1.
 
     The weight of a number is proportional to the length in ln N of the points that are nearer to it than to its
-    neighbours, within ``first`` − 1/2 to ``last`` + 1/2; 0 outside.
-
-    Parameters
-    ----------
-    n
-        Ascending whole numbers, (grid,).
-    first, last
-        The range, 1 ≤ first ≤ last.
-
-    Raises
-    ------
-    ValueError
-        If ``n`` has no number within the range.
+    neighbours, within ``first`` − 1/2 to ``last`` + 1/2; 0 outside. A ValueError if no number is within.
     """
     grid = np.asarray(n, np.float64)
     inside = (grid >= first) & (grid <= last)
@@ -119,19 +87,8 @@ def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
 
 
 def average_over_ln_n(curves: NDArray[np.floating], n: I64) -> F64:
-    """Means of curves over ln N, N from 2 on, since at N = 1 every selection separates (``compute_log_weights``).
-
-    Parameters
-    ----------
-    curves
-        (…, grid), in any unit.
-    n
-        Ascending numbers of selected keys, (grid,).
-
-    Returns
-    -------
-    ndarray
-        float64 (…), in the unit of the curves; NaN if no number is above 1.
+    """Means of curves (…, grid) over ln N, N from 2 on, since at N = 1 every selection separates; NaN if no N is above
+    1.
     """
     if not (n > 1).any():
         return np.full(curves.shape[:-1], np.nan)
@@ -140,18 +97,10 @@ def average_over_ln_n(curves: NDArray[np.floating], n: I64) -> F64:
 
 
 def fit_over_ln_n(curves: NDArray[np.floating]) -> tuple[F64, F64]:
-    """Level and change over ln N of curves against every N: a straight line by least squares, in which N weighs 1/N.
+    """Level and change over ln N of curves (…, N) for N = 1, 2, …: a line by least squares, in which N weighs 1/N.
 
-    Parameters
-    ----------
-    curves
-        (…, N), element i of the last axis for N = i + 1, in any unit; NaN is left out.
-
-    Returns
-    -------
-    level, change
-        float64 (…), in the unit of the curves: the mean, and the slope times ln of the last N; the change of a curve of
-        one value is 0, and both are NaN for one of none.
+    The level is the mean, the change the slope times ln of the last N: 0 for a curve of one value, both NaN for none.
+    NaN is left out.
     """
     n = np.arange(1.0, curves.shape[-1] + 1)
     reach, known = math.log(max(n.size, 1)), ~np.isnan(curves)
@@ -166,35 +115,12 @@ def fit_over_ln_n(curves: NDArray[np.floating]) -> tuple[F64, F64]:
 
 
 def quantile_over_ln_n(curves: NDArray[np.floating], probability: float) -> NDArray[np.floating]:
-    """The value that a curve against N reaches or exceeds over at least a share 1 − probability of ln N.
+    """The value that a curve (…, N) for N = 1, 2, … reaches or exceeds over at least a share 1 − probability of ln N.
 
-    It is the largest element c of the curve such that the N with an element ≥ c hold that share of Σ 1/N: every N has
-    the weight 1/N, so that the weight is uniform in ln N.
-
-    Parameters
-    ----------
-    curves
-        (…, N), element i of the last axis for N = i + 1. NaN is below every number.
-    probability
-        Between 0 and 1: 0.05 for the 5 % quantile.
-
-    Returns
-    -------
-    ndarray
-        (…), of the dtype and in the unit of the curves; NaN where more than ``probability`` of ln N is NaN, or there is
-        no N.
-
-    Raises
-    ------
-    ValueError
-        If the probability is not between 0 and 1.
-
-    Notes
-    -----
-    O(N log N) per curve, and 24 bytes of memory per element.
+    It is the largest element c such that the N with an element ≥ c hold that share of Σ 1/N: every N has the weight
+    1/N, so that the weight is uniform in ln N. NaN is below every number. NaN where more than ``probability`` of ln N
+    is NaN, or there is no N. O(N log N) per curve, and 24 bytes of memory per element.
     """
-    if not 0 <= probability <= 1:
-        raise ValueError(f"probability must be a number between 0 and 1, got {probability!r}")
     if not curves.shape[-1]:
         return np.full(curves.shape[:-1], np.nan, curves.dtype)
     order = np.argsort(-curves, axis=-1)  # from the largest; NaN come last

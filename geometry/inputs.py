@@ -49,8 +49,9 @@ def reject_masked(name: str, given: Any) -> Any:
 
 def convert_array(given: Any) -> NDArray[Any]:
     """Convert an array or a tensor to a NumPy array."""
-    if _is_tensor(given):  # NumPy has no bfloat16
-        given = _widen_tensor(given.detach().cpu())
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given  # NumPy has no bfloat16
     return np.asarray(reject_masked("input", given))
 
 
@@ -60,16 +61,6 @@ def convert_dtype(array: NDArray[Any]) -> NDArray[Any]:
         return array
     single = array.dtype.itemsize < np.dtype(np.float64).itemsize
     return array.astype(np.float32 if single else np.float64, copy=False)
-
-
-def _is_tensor(array: Any) -> bool:
-    """Whether it is a PyTorch tensor."""
-    return hasattr(array, "detach")
-
-
-def _widen_tensor(tensor: Any) -> Any:
-    """Convert a tensor in half precision to single precision; others are returned unchanged."""
-    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
 def check_heads(weights: NDArray[Any], values: NDArray[Any], *, least_keys: int = 2) -> None:

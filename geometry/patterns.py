@@ -115,20 +115,10 @@ def sum_patterns(
 ) -> Tensor:
     """Sums of the patterns over some query rows of one sequence, float32 (H, P).
 
-    On the CPU, heads are divided among as many threads as PyTorch uses.
-
-    Parameters
-    ----------
-    logits
-        Logits of the rows, float32 (H, R, K), contiguous; ``HIDDEN`` for the keys that a row does not see. Overwritten.
-    tokens
-        Token ids of the K keys, (K,).
-    rows
-        Positions of the rows, ascending by 1, (R,), from 1 to K - 1.
-    sinks
-        Logits of the heads' learned sinks, (H,), which take a part of the weight; -inf for a head without.
-    keep
-        Whether the logits are overwritten by the weights of the keys.
+    ``logits``: of the rows, float32 (H, R, K), contiguous, ``HIDDEN`` for the keys that a row does not see;
+    overwritten, by the weights of the keys if ``keep``. ``tokens``: ids of the K keys. ``rows``: their positions,
+    ascending by 1, from 1 to K − 1. ``sinks``: logits of the heads' learned sinks, (H,), which take a part of the
+    weight; -inf for a head without. On the CPU, heads are divided among as many threads as PyTorch uses.
     """
     if sinks is None:
         sinks = logits.new_full(logits.shape[:1], -torch.inf)

@@ -11,7 +11,7 @@ import sql
 from dagster_project.assets.catalogue import render_assets_section
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
+PACKAGES = ("attention_geometry", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
 
 SUM = "out.cos_sink[row] + out.cos_last[row]"
 COMMENT = "sum of the cosines with sink and last token"

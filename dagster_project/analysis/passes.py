@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import count_threads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
-from geometry.bounds.lower import INGREDIENTS, Ingredients, measure_margins
+from geometry.bounds.lower import INGREDIENTS, Ingredients, margin, margin_sink
 from geometry.grids import log_grid
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
@@ -89,7 +89,8 @@ class Block:
     @cached_property
     def margins(self) -> tuple[F64, F64]:
         """Δ/B and Δ_0/B in this scale, (sequence, head, N) each, NaN where there is none; kept for all summaries."""
-        return measure_margins(Ingredients(**{name: self.read(name) for name in INGREDIENTS}), self.unit)
+        parts = Ingredients(**{name: self.read(name) for name in INGREDIENTS})
+        return margin(parts, self.unit[..., None]), margin_sink(parts, self.unit[..., None])
 
     def clear(self) -> None:
         """Free the arrays once they are measured."""

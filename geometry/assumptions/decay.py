@@ -10,7 +10,7 @@ grid.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,29 +21,13 @@ from geometry.assumptions.values import autocorrelation
 
 
 def effective_points(residual: F64, known: NDArray[np.bool_] | None = None) -> float:
-    """Effective sample size m/τ of m residuals in order, τ their integrated autocorrelation time.
+    """Effective sample size m/τ of m residuals of a fit at equal steps, (n,), τ their integrated autocorrelation time.
 
-    Parameters
-    ----------
-    residual
-        Residuals of a fit at equal steps, (n,), of mean about 0.
-    known
-        Which of them are known, (n,); all by default. The others may be any finite number.
-
-    Returns
-    -------
-    float
-        Between 1 and m; m if all residuals are 0.
-
-    Notes
-    -----
-    τ = 1 + 2 Σ_l r_l with r_l the autocorrelation at lag l, an average over the pairs that are known, times 1 − l/n.
-    The sum ends before the first pair r_2k + r_2k+1 that is not positive: beyond it the terms are mostly noise. The
-    variance of the residuals' mean is that of m/τ independent ones. O(n log n).
-
-    References
-    ----------
-    C. J. Geyer, *Practical Markov Chain Monte Carlo*, Statistical Science 7, 1992: initial positive sequence.
+    Between 1 and m; m if all residuals are 0. Those that are not ``known`` (all are by default) may be any finite
+    number. τ = 1 + 2 Σ_l r_l with r_l the autocorrelation at lag l, an average over the pairs that are known, times 1 −
+    l/n. The sum ends before the first pair r_2k + r_2k+1 that is not positive: beyond it the terms are mostly noise.
+    The variance of the residuals' mean is that of m/τ independent ones. Reference: C. J. Geyer, *Practical Markov Chain
+    Monte Carlo*, Statistical Science 7, 1992 (initial positive sequence).
     """
     n = residual.size
     there = np.ones(n) if known is None else known.astype(np.float64)
@@ -83,6 +67,8 @@ because the distances end before the curve approaches its floor; the floor and i
 """
 
 DecayForm = Literal["exponential", "floor"]
+
+INFLUENCES = tuple(f"{name}_influence" for name in ("beta", "floor", "beta_floor", "mae", "gain"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +199,9 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     fitted[:1] = False
     distances = int(fitted.sum())
     if distances < LEAST_DISTANCES:
-        return _make_empty_fit("too_short" if distances else "undefined", given.size, distances)
+        status: DecayStatus = "too_short" if distances else "undefined"
+        unknown: dict[str, Any] = dict.fromkeys(INFLUENCES, np.full(given.size, np.nan))
+        return DecayFit(status=status, status_floor=status, distances=distances, **unknown)
     curve = _Curve(np.flatnonzero(fitted).astype(np.float64), 1.0 - given[fitted])
     plain, floored = _fit_form(curve, free=False), _fit_form(curve, free=True)
     constant = _Form(math.inf, 1.0, curve.drop - curve.drop.mean(), free=False)
@@ -244,21 +232,6 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         mae_influence=_compute_mae_influence(curve, plain, influence[0], fitted),
         gain=(other.bic(effective) - bic) / effective,
         gain_influence=_compute_log_influence(other, fitted) - _compute_log_influence(plain, fitted),
-    )
-
-
-def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
-    """Make the row of a curve that cannot be fitted."""
-    unknown = np.full(n, np.nan)
-    return DecayFit(
-        status=status,
-        status_floor=status,
-        distances=distances,
-        beta_influence=unknown,
-        floor_influence=unknown,
-        beta_floor_influence=unknown,
-        mae_influence=unknown,
-        gain_influence=unknown,
     )
 
 

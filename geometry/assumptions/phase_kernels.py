@@ -108,16 +108,10 @@ def _fill_squares(known: F64, edges: NDArray[np.int64], out: F64) -> None:
 def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F64) -> tuple[F64, F64]:
     """The smallest sum of squares over pairs of edges for every ω, ∞ without a pair, and its amplitude, (ω,) each.
 
-    Parameters
-    ----------
-    prefix
-        ``cosine_sums``.
-    first
-        For every pair of edges, T_2 and T_1, the index of the least ω that has a period between them, (edges, edges);
-        that of no ω for pairs that are left out.
-    columns
-        For every edge of T_2, (6, edges): the sum of squares without oscillation; the terms of the growth in the sums
-        of z times the cosine, of the cosine and of its square, if one amplitude is used for both; level; count.
+    ``prefix``: ``cosine_sums``. ``first``: for every pair of edges, T_2 and T_1, the index of the least ω that has a
+    period between them, (edges, edges); that of no ω for pairs that are left out. ``columns``: for every edge of T_2,
+    (6, edges): the sum of squares without oscillation; the terms of the growth in the sums of z times the cosine, of
+    the cosine and of its square, if one amplitude is used for both; level; count.
     """
     best, amplitude, room = np.empty(prefix.shape[2]), np.zeros(prefix.shape[2]), np.empty((5, TILE))
     for tile in range(0, best.size, TILE):
@@ -247,12 +241,8 @@ def find_best_edges(
 ) -> tuple[int, int]:
     """The pair of edges with the smallest sum of squares for an oscillation that lasts a period; −1 if there is none.
 
-    Parameters
-    ----------
-    z, known, first, tied
-        As for ``descend``.
-    sums, square, reduced, least_edge
-        As in ``geometry.assumptions.phases._Search``; ``reduced`` is not used if the rate is tied.
+    Arguments as for ``descend``, and as in ``geometry.assumptions.phases._Search``; ``reduced`` is not used if the rate
+    is tied.
     """
     shortest = max(LEAST_OSCILLATION, math.ceil(2.0 * math.pi / omega))
     waves, gains = _sum_waves(z, known, first, eta, omega)
@@ -308,28 +298,13 @@ def _find_least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
 def descend(
     z: F64, known: F64, first: float, low: int, high: int, behind: F64, tied: bool, eta: float, omega: float
 ) -> tuple[float, float, float, float, float]:
-    """Find the nearest minimum of the sum of squares over η and ω with fixed edges.
+    """Find the nearest minimum of the sum of squares over η and ω with fixed edges: the sum, level, η, rate and ω.
 
-    Parameters
-    ----------
-    z, known
-        As in ``geometry.assumptions.phases._Search``, (m,).
-    first
-        The position of element 0.
-    behind
-        ``geometry.assumptions.phases._Search.sums`` at the edge ``high``, (5,), followed by the number of all positions
-        with weight: (6,).
-    tied
-        Whether the rate of growth is η; otherwise it is free.
+    All ∞ if the descent does not converge, or ends beyond ``LARGEST_ETA``. ``z``, ``known``: as in
+    ``geometry.assumptions.phases._Search``, (m,), element 0 at position ``first``; ``behind``: its ``sums`` at the edge
+    ``high``, (5,), followed by the number of all positions with weight, (6,); ``tied``: whether the rate of growth is
+    η, otherwise it is free.
 
-    Returns
-    -------
-    rss, level, eta, rate, omega
-        The sum of squares and the parameters of its minimum. All ∞ if the descent does not converge, or ends beyond
-        ``LARGEST_ETA``.
-
-    Notes
-    -----
     Level and free rate follow from η and ω (variable projection), so two parameters are left. Newton's method with the
     exact second derivatives: along a direction of negative curvature the step is reversed, and steps are halved until
     they descend.

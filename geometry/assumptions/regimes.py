@@ -51,26 +51,12 @@ def classify_keys(positions: ArrayLike, *, eta: float, omega: float, t_1: int, t
 
 
 def find_regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
-    """m_1, m_2 and m_3 of each head: the first N of the regimes III, IV and V, even if these are empty.
+    """m_1, m_2 and m_3 of each head, (H, 3): the first N of the regimes III, IV and V, even if these are empty.
 
-    Keys are taken in order of weight, ties to the earlier position. m_1 is the rank of the first peak, or m_2 if
-    there is no peak; m_2 that of the first valley or key of the plateau, or n if there is none; m_3 that of the last
-    key not on the plateau. Each is at least the one before it, and at least 2.
-
-    Parameters
-    ----------
-    weights, classes
-        Weights and classes of the keys in order of position, (H, n).
-
-    Returns
-    -------
-    ndarray
-        (H, 3).
-
-    Raises
-    ------
-    ValueError
-        If they do not have the same shape (H, n).
+    From weights and classes of the keys in order of position, (H, n). Keys are taken in order of weight, ties to the
+    earlier position. m_1 is the rank of the first peak, or m_2 if there is no peak; m_2 that of the first valley or key
+    of the plateau, or n if there is none; m_3 that of the last key not on the plateau. Each is at least the one before
+    it, and at least 2.
     """
     alpha, kinds = np.asarray(weights), np.asarray(classes)
     if alpha.ndim != 2 or alpha.shape != kinds.shape:
@@ -89,17 +75,8 @@ def find_regime_starts(weights: ArrayLike, classes: ArrayLike) -> I64:
 def find_regimes(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regimes:
     """The regimes of some heads in one sequence, composition and margin of the same I_N.
 
-    Parameters
-    ----------
-    weights, classes
-        As for ``find_regime_starts``, n at least 2.
-    margins
-        Δ/B for N = 1 to n − 1, (H, n − 1); NaN where nothing but the sink is selected.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not match.
+    ``weights``, ``classes``: as for ``find_regime_starts``, n at least 2; ``margins``: Δ/B for N = 1 to n − 1, (H, n −
+    1), NaN where nothing but the sink is selected. A ValueError if the shapes do not match.
     """
     starts = find_regime_starts(weights, classes)
     heads, n = np.shape(weights)

@@ -21,21 +21,12 @@ def variation(norms: ArrayLike) -> F64:
 
 
 def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
-    """Coefficient of variation over positions of the expected norm: its limit for many sequences.
+    """Coefficient of variation over positions of the expected norm, from norms (S, …, position): its limit for many
+    sequences.
 
-    The variance of a mean over S sequences also includes a part 1/S of that within a sequence. This part is excluded by
-    averaging only products of two different sequences, which is unbiased.
-
-    Parameters
-    ----------
-    norms
-        Of some KV heads, (S, …, position).
-
-    Returns
-    -------
-    whole, left_out
-        Of all sequences, (…), and without each, (S, …); 0 where the variance comes out below 0, NaN for one sequence or
-        one position.
+    The variance of a mean over S sequences also includes a part 1/S of that within a sequence, which is excluded by
+    averaging only products of two different sequences. Of all sequences, (…), and without each, (S, …); 0 where the
+    variance comes out below 0, NaN for one sequence or one position.
     """
     given = np.asarray(norms, np.float64)
     sequences, *heads, positions = given.shape
@@ -56,22 +47,12 @@ def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
 
 
 def mean_cosines(unit: F64, directed: Bool) -> F64:
-    """Mean cosine of the value states of a head at every distance k = |i − j|, over i, j > 0 (Assumption 2, Figure 3).
+    """Mean cosine of the value states of a head at every distance k = |i − j|, over i, j > 0, (n,) (Assumption 2,
+    Figure 3).
 
-    Parameters
-    ----------
-    unit, directed
-        Of its ``unit_vectors``, (n, d) and (n,), position 0 the sink.
-
-    Returns
-    -------
-    ndarray
-        float64 (n,): element k is the mean over the pairs at distance k, within [−1, 1]; element 0 is 1. A value state
-        of norm 0 has no direction and is in no pair. NaN where there is no pair: always for n − 1.
-
-    Notes
-    -----
-    Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n), and O(n d) of memory.
+    From ``unit_vectors``, (n, d) and (n,), position 0 the sink. Element 0 is 1; NaN where there is no pair: always for
+    n − 1. Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n), and O(n d) of
+    memory.
     """
     cosines = np.full(len(unit), np.nan)
     sums = autocorrelation(np.ascontiguousarray(unit[1:].T))
@@ -93,20 +74,11 @@ def summarise_cosines(cosines: F64) -> tuple[float, float]:
 
 
 def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
-    """Cosines of all value states of a head with one of them, cos(v_index, v_j) for every j (Section 4.2, Figure 10).
+    """Cosines of all value states of a head with the one at ``index``, (n,) (Section 4.2, Figure 10); 1 for the one
+    itself.
 
-    Parameters
-    ----------
-    unit, directed
-        Of its ``unit_vectors``, (n, d) and (n,).
-    index
-        Index along n of the one: 0 for the first, −1 for the last.
-
-    Returns
-    -------
-    ndarray
-        float64 (n,), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
-        one has. Computed from a part of the positions, the cosines are the same to the last bit.
+    NaN where a value state has norm 0, and everywhere if the one has. Computed from a part of the positions, the
+    cosines are the same to the last bit.
     """
     cosines = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
     cosines[index] = 1.0
@@ -162,17 +134,8 @@ class PrincipalDirections:
 
     @one_blas_thread
     def project(self, values: NDArray[np.floating]) -> F64:
-        """Components of the unit vectors of value states along the first three directions.
-
-        Parameters
-        ----------
-        values
-            Value states, (n, d), of any unit.
-
-        Returns
-        -------
-        ndarray
-            float64 (n, 3), points in the unit ball; NaN where a value state has norm 0.
+        """Components of the unit vectors of value states (n, d) along the first three directions, (n, 3); NaN for norm
+        0.
         """
         unit, directed = unit_vectors(values)
         points = np.clip(unit @ self.axes.T, -1.0, 1.0)
@@ -183,10 +146,7 @@ class PrincipalDirections:
 class DirectionMoments:
     """First and second moments about the origin of unit vectors, added block by block; (d + d²) numbers in memory.
 
-    Parameters
-    ----------
-    head_dim
-        d, the length of a value state.
+    Not about the mean: they describe directions on a sphere, and a mean far from the origin is their main feature.
     """
 
     def __init__(self, head_dim: int) -> None:
@@ -195,12 +155,9 @@ class DirectionMoments:
 
     @one_blas_thread
     def add(self, values: NDArray[np.floating]) -> None:
-        """Add the unit vectors of some value states, (n, d), of any unit; value states of norm 0 are skipped.
+        """Add the unit vectors of some value states, (n, d); those of norm 0 are skipped.
 
-        Raises
-        ------
-        ValueError
-            If their length is not d, or they are not finite.
+        A ValueError if their length is not d, or they are not finite.
         """
         if values.shape[1:] != self._sum.shape or not np.isfinite(values).all():
             raise ValueError(f"values must be finite numbers (n, {self._sum.size}), got {values.dtype} {values.shape}")

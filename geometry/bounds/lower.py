@@ -10,13 +10,11 @@ Results have the shape that the arrays of ``Ingredients`` broadcast to.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from geometry.accelerate import compile_kernel, compile_row_kernel, larger
 from geometry.arrays import F64
 
 
@@ -48,11 +46,7 @@ INGREDIENTS = tuple(field.name for field in fields(Ingredients))
 
 def delta(parts: Ingredients) -> F64:
     """Δ = (a_min^in)² − 2 a_max^out S_in ρ_out, the margin of the selected keys except the sink (eq. 8)."""
-    return subtract_overlap(*_convert_arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out))
-
-
-def subtract_overlap(least: F64, most: F64, total: F64, cosine: F64) -> F64:
-    """Δ from a_min^in, a_max^out, S_in and ρ_out, all float64 numbers or arrays."""
+    least, most, total, cosine = _convert_arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out)
     return least * least - 2 * most * total * cosine
 
 
@@ -61,11 +55,7 @@ def delta_sink(parts: Ingredients) -> F64:
 
     Eq. 8 prints ρ_in, which the paper does not define; its derivation (eq. 29) has ρ_out.
     """
-    return subtract_from_sink(*_convert_arrays(parts.a_0, parts.s_in, parts.rho_out))
-
-
-def subtract_from_sink(sink: F64, total: F64, cosine: F64) -> F64:
-    """Δ_0 from a_0, S_in and ρ_out, all float64 numbers or arrays."""
+    sink, total, cosine = _convert_arrays(parts.a_0, parts.s_in, parts.rho_out)
     return sink * sink - (total * cosine) ** 2
 
 
@@ -78,6 +68,11 @@ def breadth(parts: Ingredients) -> F64:
 def margin(parts: Ingredients, unit: ArrayLike = 1.0) -> F64:
     """Δ/B, with its sign, of values divided by ``unit``; NaN where B is 0 or ``unit`` is not a positive number."""
     return _divide_margin(delta(parts), breadth(parts), unit)
+
+
+def margin_sink(parts: Ingredients, unit: ArrayLike = 1.0) -> F64:
+    """Δ_0/B likewise."""
+    return _divide_margin(delta_sink(parts), breadth(parts), unit)
 
 
 def log_miss(
@@ -96,12 +91,10 @@ def log_miss(
     selected, keys = _convert_arrays(size, n_keys)
     factor = np.asarray(kappa, np.float64) * np.asarray(head_dim, np.float64)
     left_out = np.log(keys - selected)
-    content = margin(parts, unit)
-    of_sink = _divide_margin(delta_sink(parts), breadth(parts), unit)
-    term = left_out - np.log(selected) + _log_tail(of_sink, factor)
+    term = left_out - np.log(selected) + _log_tail(margin_sink(parts, unit), factor)
     absent = np.isnan(np.asarray(parts.a_0, np.float64))  # the sink is not selected, or hidden by a window
     with np.errstate(invalid="ignore"):  # NaN stays NaN
-        missed: F64 = np.logaddexp(left_out + _log_tail(content, factor), np.where(absent, -np.inf, term))
+        missed: F64 = np.logaddexp(left_out + _log_tail(margin(parts, unit), factor), np.where(absent, -np.inf, term))
     return missed
 
 
@@ -166,7 +159,7 @@ def _divide_margin(margin_of: F64, breadth_of: F64, unit: ArrayLike) -> F64:
     return relative
 
 
-def _log_tail(relative: F64, factor: F64) -> F64:
+def _log_tail(relative: F64, factor: F64 | float) -> F64:
     """Logarithm of the tail bound: −κ d (Δ/B)², or 0, the trivial bound of a probability, where Δ is not positive."""
     tail: F64 = -factor * np.maximum(relative, 0.0) ** 2  # NumPy's maximum keeps NaN
     return tail
@@ -176,118 +169,20 @@ LOWER = ("precision_lower", "recall_lower", "f_r_max_lower", "f_r_min_lower")
 """The bounds that are summed, in the order of arrays."""
 
 
-def measure_margins(parts: Ingredients, unit: F64) -> tuple[F64, F64]:
-    """Δ/B and Δ_0/B of values divided by ``unit``, each with its sign.
-
-    Parameters
-    ----------
-    parts
-        Ingredients, arrays (sequence, head, N).
-    unit
-        Divisor of the value states, (sequence, head).
-
-    Returns
-    -------
-    ndarray, ndarray
-        float64 (sequence, head, N); NaN where B or ``unit`` is not positive, or only the sink is selected, and Δ_0/B
-        also where the sink is not.
-    """
-    margin, sink_margin = np.full((2, *np.shape(parts.s_in)), np.nan)
-    _fill_margins(margin, sink_margin, unit, *(np.asarray(getattr(parts, name)) for name in INGREDIENTS))
-    return margin, sink_margin
-
-
-_subtract_overlap: Any = compile_kernel(subtract_overlap)
-_subtract_from_sink: Any = compile_kernel(subtract_from_sink)
-
-
-@compile_kernel
-def _fill_margins(
-    margin: F64,
-    sink_margin: F64,
-    unit: F64,
-    a_0: NDArray[np.floating],
-    s_in: NDArray[np.floating],
-    a_min_in: NDArray[np.floating],
-    a_max_in: NDArray[np.floating],
-    a_max_out: NDArray[np.floating],
-    rho_out: NDArray[np.floating],
-) -> None:
-    """Fill both margins where B and the unit are positive, (sequence, head, N)."""
-    sequences, heads, last = margin.shape
-    for sequence in range(sequences):
-        for head in range(heads):
-            for at in range(last):
-                place = (sequence, head, at)
-                total, cosine, most = np.float64(s_in[place]), np.float64(rho_out[place]), np.float64(a_max_out[place])
-                divisor = (a_max_in[place] + most + total) * unit[sequence, head]
-                if divisor > 0:
-                    margin[place] = _subtract_overlap(np.float64(a_min_in[place]), most, total, cosine) / divisor
-                    sink_margin[place] = _subtract_from_sink(np.float64(a_0[place]), total, cosine) / divisor
-
-
 def sum_lower_bounds(margin: F64, sink_margin: F64, *, n_keys: int, head_dim: int, kappas: Sequence[float]) -> F64:
-    """Sum the lower bounds of the selections of one layer over its sequences.
+    """Sum the lower bounds of the selections of one layer over its sequences, float64 (bound, head, κ, N).
 
-    Parameters
-    ----------
-    margin, sink_margin
-        Δ/B and Δ_0/B, (sequence, head, N), N from 1 to n − 1; a selection without Δ/B is left out, and one without
-        Δ_0/B lacks its term.
-    n_keys
-        n, the number of keys.
-    head_dim
-        d, the dimension of the value states.
-    kappas
-        Concentration constants κ > 0.
-
-    Returns
-    -------
-    ndarray
-        float64 (bound, head, κ, N), in the order of ``LOWER``: Precision and Recall (eq. 12 and 14, as
-        ``geometry.bounds.lower.lower_bounds``), F(r_max) and F(r_min), 2x/(1 + x) of these (eq. 16 and 17).
+    From Δ/B and Δ_0/B, (sequence, head, N), N from 1 to n − 1; a selection without Δ/B is left out, and one without
+    Δ_0/B lacks its term. The bounds are ``LOWER``: Precision and Recall (eq. 12 and 14, as ``lower_bounds``), F(r_max)
+    and F(r_min), 2x/(1 + x) of these (eq. 16 and 17).
     """
-    _, heads, last = margin.shape
-    sums = np.zeros((heads, len(kappas), len(LOWER), last))
-    rates = -head_dim * np.array(kappas, np.float64)
-    _add_sequences(margin, sink_margin, rates, n_keys, sums)
-    return np.moveaxis(sums, 2, 0)
-
-
-@compile_kernel
-def _add_sequences(margin: F64, sink_margin: F64, rates: F64, n_keys: int, sums: F64) -> None:
-    """Add the bounds of every sequence to ``sums``, (head, κ, bound, N); rates: −κ d, (κ,)."""
-    sequences, heads, last = margin.shape
-    missed = np.empty(last)
-    for head in range(heads):
-        for sequence in range(sequences):
-            for at in range(rates.size):
-                _fill_missed(margin[sequence, head], sink_margin[sequence, head], rates[at], n_keys, missed)
-                _add_bounds(missed, sums[head, at])
-
-
-@compile_row_kernel
-def _fill_missed(margin: F64, sink_margin: F64, rate: float, n_keys: int, missed: F64) -> None:
-    """(n − N) q + (n − N)/N · q_0 of one row, (N,); infinite, which leaves nothing of any bound, without Δ/B."""
-    for at in range(margin.size):
-        tail, of_sink, n = 1.0, 0.0, at + 1
-        if margin[at] > 0:
-            tail = math.exp(rate * margin[at] * margin[at])
-        elif math.isnan(margin[at]):
-            tail = math.inf
-        if sink_margin[at] > 0:
-            of_sink = math.exp(rate * sink_margin[at] * sink_margin[at])
-        elif sink_margin[at] <= 0:
-            of_sink = 1.0
-        missed[at] = (n_keys - n) * (tail + of_sink / n)
-
-
-@compile_row_kernel
-def _add_bounds(missed: F64, sums: F64) -> None:
-    """Add the bounds that follow from one row, (bound, N)."""
-    for at in range(missed.size):
-        recall = larger(1.0 - missed[at], 0.0)
-        sums[0, at] += 1.0 / (1.0 + missed[at])
-        sums[1, at] += recall
-        sums[2, at] += 2.0 / (2.0 + missed[at])
-        sums[3, at] += 2.0 * recall / (1.0 + recall)
+    n = np.arange(1, margin.shape[-1] + 1)
+    sums = np.zeros((len(LOWER), margin.shape[1], len(kappas), n.size))
+    for of_content, of_sink in zip(margin, sink_margin, strict=True):
+        for index, kappa in enumerate(kappas):
+            tail, tail_sink = (np.exp(_log_tail(part, kappa * head_dim)) for part in (of_content, of_sink))
+            # an infinite miss leaves nothing of any bound
+            missed = (n_keys - n) * (np.where(np.isnan(tail), np.inf, tail) + np.nan_to_num(tail_sink) / n)
+            recall = np.maximum(1 - missed, 0)
+            sums[:, :, index] += 1 / (1 + missed), recall, 2 / (2 + missed), 2 * recall / (1 + recall)
+    return sums

@@ -4,7 +4,6 @@ Holds ``separation``, ``separability`` and the result type of the latter. What d
 computed (``geometry.separation.comparisons`` and ``geometry.separation.chance``) and files.
 """
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from geometry.separation.comparisons import (
     MEASURES,
     arrange_keys,
     compare,
-    compute_auc,
     compute_measures,
     count_selections,
     count_tile_rows,
@@ -169,14 +167,7 @@ def separation(
     share value states are computed together. Heads in which many keys of different y are equally far, up to float64
     rounding, take up to O(grid · n² d).
     """
-    alpha, states, place = _check_input(weights, values, device)
-    keys = alpha.shape[-1]
-    sizes = choose_grid(n, keys)
-    lead = broadcast_lead(alpha, states)
-    auc = np.empty((math.prod(lead), len(sizes)))
-    for heads, rows, of_keys in iterate_groups(alpha, states):
-        auc[heads] = compute_auc(compare(arrange_keys(rows, of_keys, place), sizes), sizes, keys)
-    return auc.reshape(*lead, len(sizes))
+    return separability(weights, values, n, draws=0, seed=0, device=device).observed[..., -1, :]
 
 
 def separability(
@@ -225,7 +216,9 @@ def separability(
     """
     if draws < 0:
         raise ValueError(f"draws must be at least 0, got {draws}")
-    alpha, states, place = _check_input(weights, values, device)
+    place = choose_device(weights, values, device)
+    alpha, states = convert_array(weights), convert_array(values)
+    check_heads(alpha, states)
     sizes, lead = choose_grid(n, alpha.shape[-1]), broadcast_lead(alpha, states)
     words = _build_words(seed, lead)
     words = words.reshape(-1, words.shape[-1])
@@ -249,14 +242,6 @@ def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     return (
         8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
     )
-
-
-def _check_input(weights: Any, values: Any, device: str | None) -> tuple[NDArray[Any], NDArray[Any], str]:
-    """Convert and check the input, and choose where to compute."""
-    place = choose_device(weights, values, device)
-    alpha, states = convert_array(weights), convert_array(values)
-    check_heads(alpha, states)
-    return alpha, states, place
 
 
 def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:

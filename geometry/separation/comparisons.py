@@ -77,12 +77,7 @@ class Selections(NamedTuple):
 def arrange_keys(weights: Floats, values: Floats, place: str = "cpu") -> Keys:
     """Sort the keys of heads by weight, and scale their value states so that no square of a distance overflows.
 
-    Parameters
-    ----------
-    weights, values
-        (head, n), in one arrangement for each row, and (n, d).
-    place
-        As in ``Keys``.
+    Weights (head, n), in one arrangement for each row, values (n, d); ``place`` as in ``Keys``.
     """
     scaled, exponent = scale_states(values)
     orders, states, norms = sort_keys(weights), scaled.astype(np.float64, copy=False), np.empty(len(values))
@@ -94,13 +89,8 @@ def arrange_keys(weights: Floats, values: Floats, place: str = "cpu") -> Keys:
 def select(keys: Keys, sizes: I64, orders: I64 | None = None, of: I64 | None = None) -> Selections:
     """Sum the selected keys for every N of ``sizes``, ascending, from 1 to n, (grid,).
 
-    Parameters
-    ----------
-    keys
-        The keys of heads.
-    orders, of
-        For each selection the ranks of the keys in the order in which they are selected, (selection, n), and its
-        arrangement, (selection,); by default one selection by falling weight for each arrangement.
+    ``orders``, ``of``: for each selection the ranks of the keys in the order in which they are selected, (selection,
+    n), and its arrangement, (selection,); by default one selection by falling weight for each arrangement.
     """
     arrangements, n = keys.weights.shape
     of = np.arange(arrangements) if of is None else of
@@ -112,19 +102,9 @@ def select(keys: Keys, sizes: I64, orders: I64 | None = None, of: I64 | None = N
 
 
 def compare(keys: Keys, sizes: I64, selections: Selections | None = None) -> I64:
-    """(2 W, K_in, K_out) of some selections for every N of ``sizes``, int64 (3, selection, grid).
+    """(2 W, K_in, K_out) of some selections, by default those by falling weight, for every N of ``sizes``, (3,
+    selection, grid).
 
-    Parameters
-    ----------
-    keys
-        The keys of heads.
-    sizes
-        N, ascending, from 1 to n − 1, (grid,).
-    selections
-        Of these sizes; by default those by falling weight.
-
-    Notes
-    -----
     One float64 matrix product (selection · grid × d × n), a sort of n keys for each selection and N, and O(n) after the
     sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
@@ -198,22 +178,16 @@ def sort_energies_on_device(keys: Keys, of: I64, s: F64, digits: int) -> I64:
     return packed
 
 
-def compute_auc(counts: I64, sizes: I64, n: int) -> F64:
-    """AUC(N) = 1 − W/(N (n − N)) for every N of ``sizes``, (…, grid), from counts (3, …, grid)."""
-    pairs = 2 * sizes * (n - sizes)
-    auc: F64 = (pairs - counts[0]) / pairs
-    return auc
-
-
 def compute_measures(counts: I64, sizes: I64, n: int) -> F64:
     """``MEASURES`` for every N of ``sizes``, (…, measure, grid), from counts (3, …, grid)."""
-    _, k_in, k_out = counts
+    twice, k_in, k_out = counts
+    pairs = 2 * sizes * (n - sizes)
     measures = (
         sizes / (sizes + k_out),
         k_in / sizes,
         2 * sizes / (2 * sizes + k_out),
         2 * k_in / (sizes + k_in),
         (n - sizes - k_out) / (n - sizes),
-        compute_auc(counts, sizes, n),
+        (pairs - twice) / pairs,
     )
     return np.stack(measures, axis=-2)

@@ -276,28 +276,12 @@ def compare_rows(
     digits: int,
     counts: I64,
 ) -> None:
-    """Compare all pairs of a selected key and one left out, for every row of a tile.
+    """Compare all pairs of a selected key and one left out, for every row of a tile, into ``counts``, (3, selection,
+    t).
 
-    Parameters
-    ----------
-    packed
-        ``pack_energies``, each row sorted, (selection, t, n).
-    of, weights, origins, states
-        As for ``sum_selected``.
-    ranks
-        Place of every key in the order of selection, (selection, n).
-    splits
-        N of each row, (t,).
-    s
-        The sum of the selected y, (selection, t, d).
-    a
-        ‖y‖, (arrangement, n).
-    factors
-        ``error_factors``.
-    digits
-        Those of ``pack_energies``.
-    counts
-        Output, the three numbers of ``Comparison``, (3, selection, t).
+    packed: ``pack_energies``, each row sorted, (selection, t, n), with its ``digits``; of, weights, origins, states: as
+    for ``sum_selected``; ranks: place of every key in the order of selection, (selection, n); splits: N of each row,
+    (t,); s: the sum of the selected y, (selection, t, d); a: ‖y‖, (arrangement, n); factors: ``error_factors``.
     """
     n, weighed, (slope, bend) = a.shape[1], -1, factors
     ones, order, low, high, products = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)

@@ -1,9 +1,19 @@
-"""Random arrangements: how often things in another order give a statistic as large, drawn until that decides."""
+"""How large a statistic is beside those of things in random order, drawn until that decides.
+
+Two quantities of heads are correlated within layers, sequence by sequence: both depend on depth in most models, so that
+their correlation over all heads says little. Sequences say how well it is known; exchanging the heads of whole KV
+groups within their layers says how large it would be if the two were unrelated.
+
+The place of a step over layers is chosen from the data, so the data cannot test it: with layers in random order, most
+profiles have a step whose interval over sequences excludes 0. The largest change of the mean profile, over all places
+of a step and as a straight line, is therefore compared with that of layers in random order; layers of full and of local
+attention are exchanged only with others of their kind.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import factorial, prod
+from math import factorial
 from typing import Any, Literal
 
 import numpy as np
@@ -69,12 +79,8 @@ class Arrangements:
 def settle(arrangements: Mapping[str, list[Arrangements]], decide: Callable[[End], Mapping[str, Any]]) -> None:
     """Draw arrangements until no decision depends on the luck of the draw, at most ``MOST_DRAWS`` of each.
 
-    Parameters
-    ----------
-    arrangements
-        What each decision rests on, by its name.
-    decide
-        All decisions, by name, if every p value of arrangements were at that end of its interval.
+    ``arrangements``: what each decision rests on, by its name; ``decide``: all decisions, by name, if every p value of
+    arrangements were at that end of its interval.
     """
     while True:
         low, high = decide("low"), decide("high")
@@ -112,23 +118,11 @@ class Association:
 def associate(
     x: ArrayLike, y: ArrayLike, layers: ArrayLike, groups: ArrayLike, *, less: ArrayLike | None = None, seed: int = 0
 ) -> Association:
-    """Correlate two quantities of heads within layers, sequence by sequence.
+    """Correlate two quantities of heads within layers, sequence by sequence, (S, heads) each.
 
-    Parameters
-    ----------
-    x, y
-        Quantities of every sequence and head, (S, heads); heads that lack one in any sequence (NaN) are left out.
-    layers, groups
-        Layer and KV group of each head, (heads,). Groups are arranged within their layer, among those of equal size.
-    less
-        If given, another quantity like ``x``: the result is the correlation of x minus that of this one.
-    seed
-        Seed of the arrangements.
-
-    Raises
-    ------
-    ValueError
-        If the shapes disagree.
+    Heads that lack one in any sequence (NaN) are left out. KV groups, (heads,), are arranged within their layer,
+    (heads,), among those of equal size. With ``less``, another quantity like x, the result is the correlation of x
+    minus that of it. A ValueError if the shapes disagree.
     """
     given = [np.asarray(values, np.float64) for values in (x, y, *([] if less is None else [less]))]
     places = [np.asarray(place, np.int64) for place in (layers, groups)]
@@ -228,7 +222,7 @@ def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements
             drawn += of_block[groups, rng.permuted(np.tile(groups, (draws, 1)), axis=1)].sum(axis=1)
         return int((drawn >= observed - slack).sum()), int((drawn <= observed + slack).sum())
 
-    ways = float(np.prod([math.factorial(len(block)) for block in blocks], dtype=np.float64))
+    ways = float(np.prod([factorial(len(block)) for block in blocks], dtype=np.float64))
     return Arrangements(count, f"{sum(map(len, blocks)):,} KV groups", ways, seed)
 
 
@@ -256,16 +250,10 @@ class Change:
 
 
 def measure_change(profiles: ArrayLike, full: ArrayLike, *, seed: int = 0) -> Change:
-    """Measure how a quantity changes over layers.
+    """Measure how a quantity changes over layers: its means of every sequence and layer, (S, L), S and L ≥ 2, without
+    NaN.
 
-    Parameters
-    ----------
-    profiles
-        Means of every sequence and layer, (S, L) with S ≥ 2 and L ≥ 2, without NaN.
-    full
-        Whether each layer has full attention, (L,) bool.
-    seed
-        Seed of the random orders.
+    ``full``: whether each layer has full attention, (L,).
     """
     values, is_full = np.asarray(profiles, np.float64), np.asarray(full, np.bool_)
     mean, shapes, half = values.mean(axis=0), build_shapes(values.shape[1]), values.shape[1] // 2
@@ -314,16 +302,8 @@ def arrange_layers(
 ) -> Arrangements:
     """The largest rise, and the largest fall, of a profile by any shape, beside those of its layers in random order.
 
-    Parameters
-    ----------
-    profile
-        A number of each layer, (L,).
-    shapes
-        What a rise is: numbers of each layer with the sum 0, (L,) or of several shapes (shapes, L).
-    kinds
-        Layers that are exchanged with each other, of each kind; by default all.
-    seed
-        Seed of the random orders.
+    ``profile``: a number of each layer, (L,); ``shapes``: what a rise is, numbers of each layer with the sum 0, (L,) or
+    (shapes, L); ``kinds``: layers that are exchanged with each other, by default all.
     """
     values, rises = np.asarray(profile, np.float64), np.atleast_2d(np.asarray(shapes, np.float64))
     places = [np.arange(len(values))] if kinds is None else kinds
@@ -347,7 +327,7 @@ def _count_ways(shapes: F64, kinds: Sequence[I64]) -> float:
     ways = 1.0
     for layers in kinds:
         alike = np.unique(shapes[:, layers].round(12), axis=1, return_counts=True)[1]
-        ways *= float(factorial(len(layers)) // prod(factorial(int(count)) for count in alike))
+        ways *= float(factorial(len(layers)) // math.prod(factorial(int(count)) for count in alike))
     return ways
 
 

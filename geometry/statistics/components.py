@@ -21,13 +21,8 @@ class Plane:
 
 
 def fit_plane(curves: ArrayLike) -> Plane:
-    """Find the first two principal components of curves.
-
-    Parameters
-    ----------
-    curves
-        One curve of F numbers in each row, (H, F), with at least one row; NaN where a curve is not known, which counts
-        as the mean of the others.
+    """Find the first two principal components of curves of F numbers, (H, F), H ≥ 1; what is NaN counts as the mean of
+    the others.
     """
     given = np.asarray(curves, np.float64)
     known = ~np.isnan(given)

@@ -3,7 +3,7 @@
 The model is fixed and its texts are the sample: every head is measured, so that only sequences are random. A mean over
 sequences has the interval mean ± t·sd/√S with S − 1 degrees of freedom. Any other statistic of the sequences, such as
 a correlation of means or a fit to a mean curve, is computed again without each sequence
-(``geometry.statistics.intervals``), with the same t. ``docs/statistics.md`` has the measured coverage.
+(the jackknife), with the same t. ``docs/statistics.md`` has the measured coverage.
 """
 
 import math
@@ -52,15 +52,8 @@ def make_estimate(
 ) -> Estimate:
     """The interval value ± t · error of each statistic, clipped to its domain.
 
-    Parameters
-    ----------
-    value, error
-        Statistics and their standard errors over sequences, of one shape.
-    sequences
-        Number of sequences behind each, a number or an array of that shape; t has one degree of freedom less. It need
-        not be whole where two samples are compared.
-    domain
-        Smallest and largest possible value.
+    t has one degree of freedom less than there are ``sequences`` behind a statistic, which need not be whole where two
+    samples are compared.
     """
     middle, errors = np.asarray(value, np.float64), np.asarray(error, np.float64)
     reach = student_quantile(sequences) * errors
@@ -80,10 +73,9 @@ class Moments:
     """Mean and spread over sequences of an array of quantities, element by element, without NaN.
 
     A quantity that is the same in all sequences has exactly that mean and no spread. Blocks are joined by the formula
-    of Chan, Golub & LeVeque (1979), so that digits that all sequences share do not reduce the precision.
-
-    Memory: 24 bytes for each element of the quantities of one sequence, and while a block is added 86 more and 12 for
-    each element of the block.
+    of Chan, Golub & LeVeque (1979), so that digits that all sequences share do not reduce the precision. Memory: 24
+    bytes for each element of the quantities of one sequence, and while a block is added 86 more and 12 for each element
+    of the block.
     """
 
     def __init__(self) -> None:
@@ -176,16 +168,10 @@ def estimate_mean(values: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:
 
 
 def estimate_jackknife(whole: ArrayLike, left_out: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:
-    """The statistic of all sequences, with its error from the values without each sequence.
+    """The statistic of all sequences, (…), with its error from the values without each sequence, (S, …).
 
-    Parameters
-    ----------
-    whole
-        The statistic of all sequences, (…).
-    left_out
-        The statistic without each sequence, (S, …); there is no interval where one is NaN.
-    domain
-        Smallest and largest possible value.
+    There is no interval where one of these is NaN. Reference: Efron & Tibshirani, *An Introduction to the Bootstrap*,
+    chapter 11.
     """
     without = np.asarray(left_out, np.float64)
     spread = estimate_mean(compute_pseudo_values(whole, without))
@@ -194,19 +180,15 @@ def estimate_jackknife(whole: ArrayLike, left_out: ArrayLike, domain: Domain = U
 
 
 def estimate_correlation(whole: ArrayLike, left_out: ArrayLike) -> Estimate:
-    """A correlation of all sequences, with the jackknife's interval in Fisher's z; arguments as for the jackknife.
-
-    The error is that of the correlation, to first order.
-    """
+    """A correlation of all sequences, with the jackknife's interval in Fisher's z; its error is that to first order."""
     z = estimate_jackknife(transform_fisher(whole), transform_fisher(left_out))
     value = np.tanh(z.value)
     return Estimate(value, z.error * (1 - value**2), np.tanh(z.low), np.tanh(z.high))
 
 
 def compute_pseudo_values(whole: ArrayLike, left_out: ArrayLike) -> F64:
-    """Jackknife pseudo-values S·θ − (S − 1)·θ₍ₛ₎, (S, …): for a mean, the numbers that were averaged.
-
-    NaN for one sequence.
+    """Jackknife pseudo-values S·θ − (S − 1)·θ₍ₛ₎, (S, …): for a mean, the numbers that were averaged; NaN for one
+    sequence.
     """
     without = np.asarray(left_out, np.float64)
     count = len(without)
@@ -216,12 +198,8 @@ def compute_pseudo_values(whole: ArrayLike, left_out: ArrayLike) -> F64:
 
 
 def average_known(parts: ArrayLike) -> F64:
-    """Means over the first axis of what is not NaN, (S, …) → (…); NaN where nothing is, without a warning."""
-    given = np.asarray(parts, np.float64)
-    counts = (~np.isnan(given)).sum(axis=0)
-    total = np.nansum(given, axis=0)
-    means: F64 = np.divide(total, counts, out=np.full(total.shape, np.nan), where=counts > 0)
-    return means
+    """Means over the first axis of what is not NaN, (S, …) → (…); NaN where nothing is."""
+    return average(parts).value
 
 
 def leave_one_out(parts: ArrayLike) -> F64:
@@ -242,32 +220,20 @@ def transform_fisher(correlations: ArrayLike) -> F64:
 def estimate_difference(
     values: ArrayLike, reference: ArrayLike, *, paired: bool, domain: Domain = UNBOUNDED
 ) -> Estimate:
-    """The mean of some quantities minus that of a reference, with its error and interval over sequences.
+    """The mean of quantities of each sequence, (S, …), minus that of a reference, (R, …), of what is not NaN.
 
-    Parameters
-    ----------
-    values, reference
-        Quantities of each sequence, (S, …) and (R, …); NaN where a sequence has none.
-    paired
-        Whether the sequences are the same in the same order, so that S = R and the differences are averaged. If not,
-        the interval is Welch's: independent samples of different spread, degrees of freedom after Satterthwaite (1946).
-    domain
-        Smallest and largest possible difference.
+    If paired, both have the same sequences in the same order, and differences are averaged. If not, the interval is
+    Welch's: independent samples of different spread, degrees of freedom after Satterthwaite (1946).
     """
     if paired:
         return estimate_mean(np.asarray(values, np.float64) - np.asarray(reference, np.float64), domain)
-    (one, ones), (other, others) = _summarise(values), _summarise(reference)
+    one, other = estimate_mean(values), estimate_mean(reference)
+    ones, others = ((~np.isnan(np.asarray(part, np.float64))).sum(axis=0) for part in (values, reference))
     spread = one.error**2 + other.error**2
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = spread**2 / (one.error**4 / (ones - 1) + other.error**4 / (others - 1))
     degrees = np.where(spread == 0, ones + others - 2, degrees)
     return make_estimate(one.value - other.value, np.sqrt(spread), degrees + 1, domain)
-
-
-def _summarise(values: ArrayLike) -> tuple[Estimate, F64]:
-    """Mean and error of some quantities over sequences, and the number of sequences behind each."""
-    known = np.asarray(values, np.float64)
-    return estimate_mean(known), (~np.isnan(known)).sum(axis=0).astype(np.float64)
 
 
 State = Literal["appears", "always", "never", "undecided"]
@@ -289,18 +255,10 @@ class Onset:
 
 
 def find_onset(value: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: float) -> Onset:
-    """Find from which member on a quantity exceeds a threshold: the first from which on every estimate does.
+    """Find from which member of an ordered list on a quantity, with its interval, exceeds a threshold, (members,) each.
 
-    It is told only with the members between which it lies, whose whole intervals are below and above; no step is
-    interpolated.
-
-    Parameters
-    ----------
-    value, low, high
-        The quantity of each member with its interval, (members,) in order; NaN for members that lack it, which are
-        passed over.
-    threshold
-        What it has to exceed.
+    The first member from which on every estimate does. It is told only with the members between which it lies, whose
+    whole intervals are below and above; no step is interpolated. Members of NaN are passed over.
     """
     values, lows, highs = (np.asarray(part, np.float64) for part in (value, low, high))
     known = np.flatnonzero(~np.isnan(values))

@@ -55,20 +55,9 @@ def compare_with_threshold(
 ) -> Sides:
     """Test a mean over sequences against a threshold, by Student's t.
 
-    Parameters
-    ----------
-    of_sequences
-        The numbers whose mean is tested, or the jackknife's pseudo-values of another statistic, (S,), NaN left out.
-    threshold
-        The number it is compared with, on the same scale.
-    above
-        Whether values above the threshold support the claim; if not, those below.
-    value
-        The statistic of all sequences, if it is not the mean.
-
-    Notes
-    -----
-    Numbers that are the same in all sequences decide with certainty, unless they equal the threshold.
+    ``of_sequences``: the numbers whose mean is tested, or the jackknife's pseudo-values of the statistic ``value``,
+    (S,), NaN left out; ``above``: whether values above the threshold support the claim. Numbers that are the same in
+    all sequences decide with certainty, unless they equal the threshold.
     """
     from scipy import special  # imported here because it is slow to import
 
@@ -96,34 +85,21 @@ def join_alternatives(parts: Sequence[Sides]) -> Sides:
 
 def correct_holm(p: Iterable[float]) -> list[float]:
     """Holm's adjusted p values, in the given order."""
-    given = list(p)
-    order = sorted(range(len(given)), key=given.__getitem__)
-    adjusted, largest = [1.0] * len(given), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(given) - rank) * given[index]))
-        adjusted[index] = largest
-    return adjusted
+    given = np.array(list(p), np.float64)
+    order, adjusted = np.argsort(given), np.empty(given.size)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(given.size, 0, -1) * given[order]))
+    return adjusted.tolist()
 
 
 def count_sequences_needed(
     of_sequences: ArrayLike, threshold: float, level: float, *, value: float | None = None
 ) -> int | None:
-    """The number of sequences that would give a one-sided p value of ``level``, if estimate and spread stayed.
+    """The number of sequences that would give a one-sided p value of ``level`` with ``POWER``, if estimate and spread
+    stayed.
 
-    With ``POWER``. Where the p value of these sequences is larger, it is more than there are.
-
-    Parameters
-    ----------
-    of_sequences, threshold, value
-        As for ``compare_with_threshold``.
-    level
-        ``ERROR_RATE`` over twice the number of verdicts that are open: what Holm's correction asks of one of them once
-        the others are decided.
-
-    Returns
-    -------
-    int or None
-        None if more than ``MOST_SEQUENCES`` would be needed, or the spread is unknown.
+    ``level`` is ``ERROR_RATE`` over twice the number of verdicts that are open: what Holm's correction asks of one of
+    them once the others are decided. Where the p value of these sequences is larger, it is more than there are. None if
+    more than ``MOST_SEQUENCES`` would be needed, or the spread is unknown.
     """
     known = _select_known(of_sequences)
     spread = float(known.std(ddof=1)) if len(known) > 1 else math.nan

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from geometry.bounds import lower
-from geometry.bounds.lower import INGREDIENTS, LOWER, Ingredients, measure_margins, sum_lower_bounds
+from geometry.bounds.lower import INGREDIENTS, LOWER, Ingredients, sum_lower_bounds
 from tests.geometry.printed_bounds import bound_selection
 
 SEQUENCES, HEADS, KEYS, HEAD_DIM = 4, 3, 12, 16
@@ -39,10 +39,16 @@ def list_selections(parts: dict[str, np.ndarray], kappa: float) -> dict[tuple[in
     }
 
 
+def measure(parts: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Δ/B and Δ_0/B of all selections."""
+    given = Ingredients(**parts), UNIT[..., None]
+    return lower.margin(*given), lower.margin_sink(*given)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_margins_are_those_of_every_selection(dtype: type) -> None:
     parts = draw_ingredients(dtype)
-    margins = dict(zip(("margin", "sink"), measure_margins(Ingredients(**parts), UNIT), strict=True))
+    margins = dict(zip(("margin", "sink"), measure(parts), strict=True))
     slowly = list_selections(parts, 1.0)
     for name, array in margins.items():
         wanted = [of_one.get(name, np.nan) for of_one in slowly.values()]
@@ -56,7 +62,7 @@ def test_margins_are_those_of_every_selection(dtype: type) -> None:
 def assert_summed(changed: Callable[[dict[str, float]], dict[str, float]] = lambda of_one: of_one) -> None:
     """Sums are those of the bounds of all selections that have bounds."""
     parts = draw_ingredients(np.float32)
-    margins = measure_margins(Ingredients(**parts), UNIT)
+    margins = measure(parts)
     sums = sum_lower_bounds(*margins, n_keys=KEYS, head_dim=HEAD_DIM, kappas=KAPPAS)
     wanted = np.zeros((len(LOWER), HEADS, len(KAPPAS), KEYS - 1))
     for index, kappa in enumerate(KAPPAS):
