@@ -204,8 +204,7 @@ def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> 
     -------
     ndarray
         float64 (…), within [0, 1/2], with a relative error of a few units in the last place for every head, including
-        saturated heads. Weights are first divided by their sum, including the share of the sink, so that 1 minus the
-        largest weight is exactly the sum of the others.
+        saturated heads. Weights are first divided by their sum, including the share of the sink.
 
     Raises
     ------

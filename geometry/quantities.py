@@ -30,13 +30,9 @@ Axes = tuple[str, ...]
 BY_N: Axes = ("query", "layer", "head", "n")
 """One number per N; element i along ``n`` belongs to N = i + 1."""
 BY_KAPPA: Axes = ("query", "layer", "head", "kappa", "n")
-"""One number per κ and N."""
 BY_HEAD: Axes = ("query", "layer", "head")
-"""One number per query and head."""
 BY_KV_HEAD: Axes = ("query", "layer", "kv_head")
-"""One number per query and KV head."""
 BY_LAYER: Axes = ("query", "layer")
-"""One number per query and layer."""
 BY_SEEN_KEY: Axes = ("query", "layer", "kv_head", "key")
 """One number per query, KV head and key that the query attends to."""
 BY_KEY: Axes = ("layer", "kv_head", "key")

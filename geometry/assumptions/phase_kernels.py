@@ -146,35 +146,17 @@ def _maximise(prefix: F64, first: NDArray[np.int64], tile: int, width: int, colu
         start = max(first[low] - tile, 0)
         if start < width:
             least = min(least, start)
-            _keep_larger(
-                room[0, start:width],
-                room[1, start:width],
-                room[2, start:width],
-                room[3, start:width],
-                room[4, start:width],
-                prefix[0, low, tile + start :],
-                prefix[1, low, tile + start :],
-                prefix[2, low, tile + start :],
-                column[4],
-                1.0 / column[5],
-            )
+            _keep_larger(room, prefix, low, tile, start, width, column)
     return least
 
 
 @compile_sum_kernel
-def _keep_larger(
-    weighted: F64,
-    square: F64,
-    weighted_high: F64,
-    cosine_high: F64,
-    square_high: F64,
-    weighted_low: F64,
-    cosine_low: F64,
-    square_low: F64,
-    level: float,
-    inverse: float,
-) -> None:
-    """Keep the terms of one T_1 where weighted²/square is larger, which takes no division; arrays (ω,)."""
+def _keep_larger(room: F64, prefix: F64, low: int, tile: int, start: int, width: int, column: F64) -> None:
+    """Keep the terms of one T_1 where weighted²/square is larger, which takes no division; arguments as above."""
+    weighted, square = room[0, start:width], room[1, start:width]
+    weighted_high, cosine_high, square_high = room[2, start:width], room[3, start:width], room[4, start:width]
+    weighted_low, cosine_low = prefix[0, low, tile + start :], prefix[1, low, tile + start :]
+    square_low, level, inverse = prefix[2, low, tile + start :], column[4], 1.0 / column[5]
     for w in range(weighted.size):
         cosine, most, of_most = cosine_high[w] - cosine_low[w], weighted[w], square[w]
         of_pair = weighted_high[w] - weighted_low[w] + cosine_low[w] * level

@@ -47,21 +47,13 @@ def by_distance(cosines: np.ndarray) -> np.ndarray:
 
 
 class TestValues:
-    @pytest.mark.parametrize("rho_0", [0.0, 0.4, -0.2])
-    @pytest.mark.parametrize("beta", [0.05, 0.3, 2.0])
+    @pytest.mark.parametrize(("beta", "rho_0"), [(0.05, 0.0), (0.3, 0.4), (2.0, -0.2)])
     def test_cosines_decay_to_a_floor(self, beta: float, rho_0: float) -> None:
         found = by_distance(mean_cosines(replace(BASE, beta=beta, rho_0=rho_0)))
         expected = rho_0**2 + (1 - rho_0**2) * np.exp(-beta * np.arange(1, 11))
         np.testing.assert_allclose(found, expected, atol=0.01 + 1 / D)
 
-    def test_the_error_of_the_mean_falls_with_the_dimension(self) -> None:
-        """Renormalisation costs O(1/d), which is there to be seen where d is small."""
-        asked = replace(BASE, beta=0.5, rho_0=0.0)
-        error = [abs(by_distance(mean_cosines(asked, d))[0] - math.exp(-0.5)) for d in (2, 256)]
-        assert error[0] > 0.01
-        assert error[1] < 0.004
-
-    @pytest.mark.parametrize("d", [2, 3, 64])
+    @pytest.mark.parametrize("d", [2, 64])
     def test_every_cosine_with_the_sink_is_exact(self, d: int) -> None:
         values = draw_values(BASE, N, d, np.random.default_rng(1))
         norms = np.linalg.norm(values, axis=1)
@@ -123,8 +115,7 @@ class TestWeights:
                 phase = math.exp(0.1 * (i - 25))
             assert found[i] == pytest.approx(base * phase, rel=1e-12)
 
-    @pytest.mark.parametrize("n", [2, 5, 20, 40, 5000])
-    @pytest.mark.parametrize("growth", [-3.0, 0.0, 0.1, 3.0])
+    @pytest.mark.parametrize(("n", "growth"), [(2, 0.1), (20, -3.0), (5000, 3.0)])
     def test_sum_to_1_also_where_growth_overflows_or_phases_are_missing(self, n: int, growth: float) -> None:
         assumed = replace(BASE, eta_growth=growth)
         found = weight_profile(assumed, n)
@@ -144,27 +135,17 @@ class TestWeights:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "values"),
     [
-        ("value_scale", 0.0),
-        ("value_scale", math.inf),
-        ("lambda_sink", -0.1),
-        ("beta", -1.0),
-        ("beta", math.nan),
-        ("rho_0", 1.1),
-        ("p_sink", 1.0),
-        ("p_sink", -0.1),
-        ("eta", 1.0),
-        ("eta_growth", math.inf),
-        ("omega", 0.0),
-        ("omega", 4.0),
-        ("t_1", -1),
-        ("t_2", 5),
+        *(("value_scale", (0.0, math.inf)), ("lambda_sink", (-0.1,)), ("beta", (-1.0, math.nan)), ("rho_0", (1.1,))),
+        *(("p_sink", (1.0, -0.1)), ("eta", (1.0,)), ("eta_growth", (math.inf,)), ("omega", (0.0, 4.0))),
+        *(("t_1", (-1,)), ("t_2", (5,))),
     ],
 )
-def test_a_parameter_outside_its_domain_is_named(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name} = "):
-        replace(BASE, **{name: value})
+def test_a_parameter_outside_its_domain_is_named(name: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=f"{name} = "):
+            replace(BASE, **{name: value})
 
 
 def test_sizes_outside_their_domain_are_named() -> None:

@@ -83,13 +83,13 @@ def test_coverage_is_that_of_the_level(level: float, enough: bool, monkeypatch: 
 @pytest.mark.slow
 def test_pages_are_wrong_as_rarely_as_the_rule_says() -> None:
     """At most 5 % of pages support a claim falsely and 7.5 % have a wrong verdict, in the worst case."""
-    rates = key(measure_verdicts(pages=100, seed=1))
+    rates = key(measure_verdicts(pages=40, seed=1))
     of_claims = {name for name in rates if not name[0].startswith("pages")}
     assert_told({name: rate for name, rate in rates.items() if name not in of_claims or name[1] != "bounded"}, 1000)
     for draws in ("normal", "bounded"):
         for count in (8, 16, 24):
             for what, most in (("pages with a false support", 0.05), ("pages with a wrong verdict", 0.075)):
-                assert rates[what, draws, count].share <= most + 3 * np.sqrt(most / 100), (what, draws, count)
+                assert rates[what, draws, count].share <= most + 3 * np.sqrt(most / 40), (what, draws, count)
 
 
 def test_pages_without_a_correction_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +102,10 @@ def test_pages_without_a_correction_would_be_noticed(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_changes_over_layers_are_found_as_often_as_the_page_says() -> None:
-    rates = key(measure_layers(profiles=60, layers=(12, 30), seed=1))
+    rates = key(measure_layers(profiles=30, layers=(12, 30), seed=1))
     assert_told(rates, trials=200)
     for count in (12, 30):
-        assert rates["no change", "layers in random order", count].share <= 0.05 + 3 * np.sqrt(0.05 / 60)
+        assert rates["no change", "layers in random order", count].share <= 0.05 + 3 * np.sqrt(0.05 / 30)
         assert rates["no change", "the interval alone", count].share > 0.9
 
 
@@ -147,7 +147,7 @@ def test_power_grows_with_the_distance_to_the_threshold(
     monkeypatch.setattr(judging, "find_measure", lambda _: Measure("any", "any"))
     with duckdb.connect() as database:
         write_study(database, distance)
-        rates = list(measure_power(database, pages=40, sequences=(8, 32)))
+        rates = list(measure_power(database, pages=20, sequences=(8, 32)))
     assert {rate.what for rate in rates} == {claim.name for claim in CLAIMS[:4]}
     few, many = ([rate.share for rate in rates if rate.sequences == count] for count in (8, 32))
     assert all(least <= share <= most for share in few)

@@ -1,6 +1,7 @@
-"""The fit of cosines by distance against a search over all rates and floors, and against what was planted."""
+"""The fit of cosines by distance against a search over all rates and floors, and what residuals are worth."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import geometry.assumptions.decay
 from geometry.assumptions.assumed import AssumedHead, draw_values
 from geometry.assumptions.decay import RESOLUTION, DecayFit, effective_points, fit_decay
 from tests.geometry.comparison import cosine_by_distance
+from tests.geometry.draws import correlated_noise
 
 N = 96
 
@@ -95,16 +97,7 @@ def test_errors_and_bic_follow_from_the_parameters(name: str) -> None:
     assert fit.gain == pytest.approx((min(fit.bic_floor, constant) - fit.bic) / fit.effective_points, rel=1e-9)
 
 
-def test_an_exponential_gains_only_where_cosines_decay_to_0() -> None:
-    """A constant is fitted better by one, and a floor by one."""
-    wave = 0.01 * np.cos(np.arange(N))
-    assert fit_decay(curve(0.1, noise=0.01)).gain > 0.01
-    assert fit_decay(curve(0.5, 0.2, 0.01)).gain < -0.01
-    assert fit_decay(np.where(np.arange(N) > 0, 0.3 + wave, 1.0)).gain < -0.01
-
-
-@pytest.mark.parametrize("beta", [1e-4, 0.03, 0.7, 6.0])
-@pytest.mark.parametrize("floor", [0.0, 0.25, -0.1])
+@pytest.mark.parametrize(("beta", "floor"), [(1e-4, 0.0), (6.0, 0.0), (0.03, 0.25), (0.7, -0.1)])
 def test_what_was_planted_is_found(beta: float, floor: float) -> None:
     fit = fit_decay(curve(beta, floor))
     assert (fit.beta_floor, fit.floor) == pytest.approx((beta, floor), rel=1e-6, abs=1e-8)
@@ -127,16 +120,6 @@ def test_parameters_keep_within_three_standard_errors_of_what_was_planted() -> N
     assert np.mean(np.abs(scores) < 3) > 0.95
 
 
-def differences(y: np.ndarray, name: str, step: float = 1e-6) -> np.ndarray:
-    """The derivative of a parameter by every element, from fits of moved curves."""
-    moved = np.zeros(len(y))
-    for k in np.flatnonzero(np.isfinite(y)):
-        up, down = y.copy(), y.copy()
-        up[k], down[k] = y[k] + step, y[k] - step
-        moved[k] = (getattr(fit_decay(up), name) - getattr(fit_decay(down), name)) / (2 * step)
-    return moved
-
-
 def drawn_heads(floor: float, study: int, heads: int = 16, sequences: int = 8) -> list[DecayFit]:
     """Fits of the mean cosine over sequences of heads drawn from Assumption 2, n = 512, d = 64, β from 0.02 to 0.3.
 
@@ -155,10 +138,8 @@ def floors(fits: list[DecayFit]) -> int:
     return sum(fit.preferred == "floor" for fit in fits)
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("study", range(4))
-def test_a_floor_is_found_where_there_is_one_and_nowhere_else(study: int) -> None:
-    without, found = drawn_heads(0.0, study), drawn_heads(0.1, study)
+def test_a_floor_is_found_where_there_is_one_and_nowhere_else() -> None:
+    without, found = drawn_heads(0.0, 0), drawn_heads(0.1, 0)
     assert floors(without) <= 2
     assert floors(found) >= 14
     assert all(fit.floor == pytest.approx(0.1, abs=0.05) for fit in found)
@@ -169,22 +150,28 @@ def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeyp
     """Mutation control of the test above."""
     monkeypatch.setattr(geometry.assumptions.decay, "effective_points", lambda _, known: float(known.sum()))
     assert floors(drawn_heads(0.0, 0)) > 4
-    assert floors(drawn_heads(0.1, 0)) == 16
+
+
+PARAMETERS = ("beta", "beta_floor", "floor", "mae", "gain")
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("name", ["floor", "two rates", "gaps", "four"])
-@pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor", "mae", "gain"])
-def test_influence_is_the_derivative(name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["two rates", "floor", "gaps", "four"])
+def test_influence_is_the_derivative(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From fits of moved curves."""
     monkeypatch.setattr(geometry.assumptions.decay, "effective_points", lambda *_: 10.0)
     y = np.where(np.arange(len(CURVES[name])) < 25, CURVES[name], np.nan)
     y[0] = 0.99  # not fitted, whatever it is
-    influence = getattr(fit_decay(y), f"{parameter}_influence")
-    wanted = differences(y, parameter)
-    np.testing.assert_allclose(influence, wanted, atol=1e-5 * np.abs(wanted).max())
-    assert influence[0] == 0
-    assert (influence[np.isnan(y)] == 0).all()
-    assert np.abs(wanted).max() > 1e-3
+    fit, wanted = fit_decay(y), np.zeros((len(PARAMETERS), len(y)))
+    for k in np.flatnonzero(np.isfinite(y)):
+        up, down = (fit_decay(np.where(np.arange(len(y)) == k, y + step, y)) for step in (1e-6, -1e-6))
+        wanted[:, k] = [(getattr(up, of) - getattr(down, of)) / 2e-6 for of in PARAMETERS]
+    for parameter, expected in zip(PARAMETERS, wanted, strict=True):
+        influence = getattr(fit, f"{parameter}_influence")
+        np.testing.assert_allclose(influence, expected, atol=1e-5 * np.abs(expected).max())
+        assert influence[0] == 0
+        assert (influence[np.isnan(y)] == 0).all()
+        assert np.abs(expected).max() > 1e-3
 
 
 def test_first_derivatives_alone_are_no_influence() -> None:
@@ -200,40 +187,34 @@ def unknown(fit: DecayFit, *names: str) -> bool:
     return all(math.isnan(getattr(fit, n)) and np.isnan(getattr(fit, f"{n}_influence")).all() for n in names)
 
 
-def test_a_curve_at_its_floor_from_the_first_distance_on_leaves_the_rate_open() -> None:
-    y = np.where(np.arange(N) == 0, 1.0, 0.3)
+FALL = 1 - np.arange(N) / (N / 1.5)
+
+
+@pytest.mark.parametrize(
+    ("level", "statuses", "preferred", "missing"),
+    [
+        (0.3, ("ok", "unbounded"), "floor", ("beta_floor",)),  # at its floor from the first distance on
+        (0.0, ("unbounded", "unbounded"), "exponential", ("beta", "beta_floor")),
+        (-0.1, ("unbounded", "unbounded"), "floor", ("beta", "beta_floor")),
+        (RESOLUTION / 10, ("unbounded", "unbounded"), "exponential", ("beta", "beta_floor")),
+        (1.0, ("constant", "constant"), "exponential", ("beta_floor", "floor")),
+        (FALL, ("ok", "out_of_domain"), "exponential", ("beta_floor", "floor")),  # a floor beyond the last distance
+    ],
+)
+def test_what_a_curve_leaves_open_is_not_given(
+    level: float | np.ndarray, statuses: tuple[str, str], preferred: str, missing: tuple[str, ...]
+) -> None:
+    y = np.where(np.arange(N) == 0, 1.0, level)
     fit = fit_decay(y)
-    assert (fit.status, fit.status_floor, fit.preferred) == ("ok", "unbounded", "floor")
-    assert fit.floor == pytest.approx(0.3)
-    assert unknown(fit, "beta_floor")
-    np.testing.assert_allclose(fit.floor_influence[1:], 1 / (N - 1))
-    assert fit.mae_floor < 1e-12
-
-
-@pytest.mark.parametrize("level", [0.0, -0.1, RESOLUTION / 10])
-def test_a_curve_that_is_nowhere_positive_has_no_rate(level: float) -> None:
-    fit = fit_decay(np.where(np.arange(N) == 0, 1.0, level))
-    assert (fit.status, fit.status_floor) == ("unbounded", "unbounded")
-    assert unknown(fit, "beta", "beta_floor")
-    assert fit.mae == pytest.approx(abs(level))
-    assert math.isfinite(fit.bic)
-    assert math.isfinite(fit.bic_floor)
-
-
-def test_cosines_of_1_have_the_rate_0_and_no_floor() -> None:
-    fit = fit_decay(np.ones(N))
-    assert (fit.status, fit.status_floor, fit.preferred) == ("constant", "constant", "exponential")
-    assert (fit.beta, fit.mae) == (0, 0)
-    assert np.isnan(fit.beta_influence).any()
-    assert unknown(fit, "beta_floor", "floor")
-    assert math.isfinite(fit.bic)
-
-
-def test_a_floor_beyond_the_end_of_the_distances_is_not_given() -> None:
-    fit = fit_decay(1 - np.arange(N) / (N / 1.5))
-    assert (fit.status, fit.status_floor, fit.preferred) == ("ok", "out_of_domain", "exponential")
-    assert unknown(fit, "beta_floor", "floor")
-    assert fit.bic_floor < fit.bic
+    assert (fit.status, fit.status_floor, fit.preferred) == (*statuses, preferred)
+    assert unknown(fit, *missing)
+    assert np.isfinite([fit.bic, fit.bic_floor]).all()
+    if isinstance(level, float):
+        if "floor" not in missing:
+            assert fit.floor == pytest.approx(level)
+            np.testing.assert_allclose(fit.floor_influence[1:], 1 / (N - 1))
+        assert fit.mae_floor < 1e-9
+        assert fit.mae == pytest.approx(abs(level) if "beta" in missing else 0.0) or level == 0.3
 
 
 @pytest.mark.parametrize(
@@ -256,3 +237,56 @@ def test_a_curve_of_too_few_cosines_is_a_row_with_its_status(y: np.ndarray, stat
 def test_what_is_no_curve_of_cosines_is_refused(y: np.ndarray) -> None:
     with pytest.raises(ValueError, match="cosine must be cosines by distance"):
         fit_decay(y)
+
+
+class TestEffectivePoints:
+    """The effective sample size against sums over pairs, and against noise whose autocorrelation time is known."""
+
+    @staticmethod
+    def literal(residual: np.ndarray, known: np.ndarray, *, geyer: bool = True) -> float:
+        """m/τ pair by pair, over the lags before the first two neighbours whose sum is not positive."""
+        n, m = len(residual), int(known.sum())
+
+        def covariance(lag: int) -> float:
+            pairs = [(i, i + lag) for i in range(n - lag) if known[i] and known[i + lag]]
+            mean = sum(residual[i] * residual[j] for i, j in pairs) / len(pairs) if pairs else 0.0
+            return mean * (1 - lag / n)
+
+        tau = 1.0
+        r = [covariance(lag) / covariance(0) for lag in range(n)]
+        for k in range(0, n - 1, 2):
+            if geyer and r[k] + r[k + 1] <= 0:
+                break
+            tau += 2 * (r[k] + r[k + 1]) - 2 * (k == 0)
+        return m / min(max(tau, 1.0), m)
+
+    @pytest.mark.parametrize("n", [3, 8, 61, 200])
+    @pytest.mark.parametrize("time", [0.0, 2.0, 30.0])
+    @pytest.mark.parametrize("mask", [lambda n, _: np.ones(n, bool), lambda n, rng: rng.random(n) < 0.7])
+    def test_they_are_the_sum_over_pairs(self, n: int, time: float, mask: Callable[..., np.ndarray]) -> None:
+        rng = np.random.default_rng(n)
+        residual, known = correlated_noise(n, time, rng), mask(n, rng)
+        found = effective_points(residual, known)
+        assert found == pytest.approx(self.literal(residual, known), rel=1e-9)
+        assert effective_points(1e-12 * residual, known) == pytest.approx(found)
+        assert effective_points(np.where(known, residual, 1e6), known) == found  # what is unknown may be any number
+        assert effective_points(residual) == effective_points(residual, np.ones(n, bool))
+
+    def test_all_lags_would_be_another_number(self) -> None:
+        """Mutation control: the sum of all correlations is noise."""
+        residual, known = correlated_noise(200, 5.0, np.random.default_rng(0)), np.ones(200, bool)
+        assert self.literal(residual, known, geyer=False) != pytest.approx(effective_points(residual), rel=0.2)
+
+    @pytest.mark.parametrize("time", [0.0, 10.0])
+    def test_noise_of_a_known_autocorrelation_time(self, time: float) -> None:
+        """r_l = e^(−l/time), so τ = coth(1/(2 time)), and 1 without any."""
+        tau = 1 / math.tanh(1 / (2 * time)) if time else 1.0
+        found = [effective_points(correlated_noise(4000, time, np.random.default_rng(seed))) for seed in range(20)]
+        assert np.median(found) == pytest.approx(4000 / tau, rel=0.15)
+
+    def test_at_the_ends(self) -> None:
+        """All 0; all equal, which counts as little more than one; opposite neighbours are no more than they are."""
+        ends = {9.0: np.zeros(9), 1.0: np.ones(50), 50.0: (-1.0) ** np.arange(50)}
+        for points, residual in ends.items():
+            assert effective_points(residual) == pytest.approx(points, rel=0.05)
+        assert effective_points(np.ones(5), np.zeros(5, bool)) == 0.0

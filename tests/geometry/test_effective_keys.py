@@ -81,8 +81,7 @@ def differing(given: Numbers, wanted: Numbers) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
-@pytest.mark.parametrize(("n", "d"), [(2, 8), (3, 1), (40, 6)])
-@pytest.mark.parametrize("sink", [True, False])
+@pytest.mark.parametrize(("n", "d", "sink"), [(3, 1, False), (40, 6, True)])
 def test_equals_the_definitions(kind: Head, n: int, d: int, sink: bool) -> None:
     weights, values = kind(n, d, n + d)
     assert differing(found(weights, values, sink=sink), literally(weights, values, sink=sink)) == set()
@@ -100,12 +99,6 @@ def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) 
     }
     assert differing(given, wanted) <= either
     assert all(wanted[name] <= given[name] <= strict[name] for name in either)
-
-
-@given(small_heads())
-def test_norms_that_are_rational_tie_exactly(head: tuple[np.ndarray, np.ndarray]) -> None:
-    weights, values = head[0], np.pad(head[1][:, :1], ((0, 0), (1, 1)))
-    assert differing(found(weights, values), literally(weights, values)) == set()
 
 
 @given(st.lists(st.sampled_from([0, 2**-149, 2**-140, 2**-126, 1e-30, 2**-24, 0.125, 0.25]), min_size=1, max_size=7))
@@ -177,8 +170,7 @@ class TestControls:
         assert turned.top_contributor == 0
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.0, 300.0])
-@pytest.mark.parametrize(("heads", "n"), [(16, 2048), (1, 8192)])
+@pytest.mark.parametrize(("heads", "n", "spread"), [(16, 2048, 0.0), (1, 8192, 300.0)])
 def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
     """Also where all weights are equal, or so different that their sums need a thousand bits, in every head."""
     logits = spread * np.random.default_rng(0).standard_normal((heads, n))
@@ -208,33 +200,17 @@ def test_nothing_contributes_where_all_values_are_zero() -> None:
         np.testing.assert_array_equal(absent, [[False] * 2, [quantity.missing is not None] * 2], err_msg=name)
 
 
-@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
-def test_query_heads_share_the_value_states_of_their_kv_head(kind: Head) -> None:
-    weights, values = grouped(kind, 2, 3, 11, 4)
-    together = concentration(weights, values)
-    for kv_head, head in np.ndindex(2, 3):
-        alone = found(weights[kv_head, head], values[kv_head, 0])
-        assert {name: float(array[kv_head, head]) for name, array in vars(together).items()} == pytest.approx(
-            alone, rel=0, abs=0, nan_ok=True
-        )
-    one = concentration(weights[0, 0], values[:, 0])
-    assert one.n_50.shape == one.contributors_50.shape == (2,)
-    assert concentration(weights[:0], values[:0]).top_key.shape == (0, 3)
+@given(
+    st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31)),
+    st.integers(-900, 900),
+)
+def test_the_unit_of_the_values_does_not_matter(head: tuple[str, int, int, int], exponent: int) -> None:
+    weights, values = HEADS[head[0]](*head[1:])
+    scaled = np.ldexp(values.astype(np.float64), exponent)
+    assert differing(found(weights, scaled), found(weights, values)) == set()
 
 
-class TestInvariances:
-    heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
-
-    @given(heads, st.integers(-900, 900), st.booleans())
-    def test_the_unit_of_the_values_does_not_matter(
-        self, head: tuple[str, int, int, int], exponent: int, sink: bool
-    ) -> None:
-        weights, values = HEADS[head[0]](*head[1:])
-        scaled = np.ldexp(values.astype(np.float64), exponent)
-        assert differing(found(weights, scaled, sink=sink), found(weights, values, sink=sink)) == set()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: torch.dtype) -> None:
     weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(30, 8, seed=2))
     expected = literally(weights.double().numpy(), values.double().numpy())
@@ -246,10 +222,7 @@ def test_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: torch.d
     [
         (np.ones(0), np.ones((0, 2)), "n ≥ 1 keys"),
         (np.ones(1), np.ones((2, 2)), "to match weights"),
-        (np.full(2, 0.0), np.ones((2, 2)), "must be rows"),
-        (np.full(2, 0.5), np.full((2, 2), np.nan), "must be finite"),
         (np.ma.array([0.5, 0.5], mask=[0, 1]), np.ones((2, 2)), "weights must not be a masked array"),
-        (np.full(2, 0.5), np.ma.array(np.ones((2, 2))), "values must not be a masked array"),
     ],
 )
 def test_bad_input_is_named(weights: np.ndarray, values: np.ndarray, said: str) -> None:

@@ -90,7 +90,7 @@ class TestTheFastOracle:
 
 
 @pytest.mark.parametrize("kind", ["random", "assumed"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_counts_of_drawn_heads(kind: str, dtype: str) -> None:
     """d from 8 to 256, n from 2 to 1024."""
     shapes = [(2, 8), (3, 256), (33, 64), (257, 128), (600, 256), (1000, 16), (1024, 128)]
@@ -106,8 +106,7 @@ def test_counts_of_awkward_heads_are_exact(kind: str) -> None:
         assert departed([HEADS[kind](n, d, n)])[0] == 0
 
 
-@pytest.mark.parametrize("n", [2, 3, 64, 1000])
-@pytest.mark.parametrize("rank", [0, 1, -1])
+@pytest.mark.parametrize(("n", "rank"), [(2, 0), (64, 1), (1000, -1)])
 def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
     """From N = 2 on the nearest key left out and all selected ones but the heavy one have y = 0."""
     weights, values = np.zeros(n, np.float32), np.random.default_rng(n).standard_normal((n, 8)).astype(np.float32)
@@ -159,7 +158,7 @@ def test_counts_of_8192_keys(kind: str, d: int) -> None:
     assert departed([HEADS[kind](8192, d, 0)], sizes)[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
     n, d, kappas = 16384, 64, (0.5,)
     weights, values = assumed_head(n, d, 0)
@@ -175,14 +174,14 @@ def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
         np.testing.assert_array_equal(getattr(profile, name)[sizes - 1], getattr(sure, name))
 
 
-@pytest.mark.parametrize(("n", "d"), [(2, 8), (64, 256), (700, 32), (1500, 8)])
+@pytest.mark.parametrize(("n", "d"), [(64, 256), (1500, 8)])
 def test_the_stated_memory_is_enough_for_one_head_and_for_many(n: int, d: int) -> None:
     """However many heads: scratch is that of one."""
     within_stated_memory(*random_head(n, d, 0), (0.5,))
     within_stated_memory(*grouped(random_head, 3, 2, n, d), (0.5, 5))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_the_stated_memory_does_not_grow_with_the_heads(dtype: type) -> None:
     """Nor do the checks of the input or another type take a copy of all of it: value states of twice the bound."""
     weights, values = random_head(256, 64, 0)

@@ -44,10 +44,6 @@ class TestWeights:
         np.testing.assert_allclose(weights, [0, *nearest, 0], atol=1e-5)
         assert weights.sum() == pytest.approx(1)
 
-    def test_of_all_n_are_nearly_one_over_n(self) -> None:
-        weights = compute_log_weights(np.arange(1, 200), 1, 199)
-        np.testing.assert_allclose(weights[5:-1] * np.arange(6, 199) * math.log(199.5 / 0.5), 1, rtol=0.01)
-
     def test_a_grid_outside_the_range_is_refused(self) -> None:
         with pytest.raises(ValueError, match="from 5 to 9, but all of its 2 numbers are outside"):
             compute_log_weights([1, 20], 5, 9)
@@ -71,25 +67,21 @@ class TestBands:
             else:
                 assert np.isnan(own).all()
 
-    @pytest.mark.parametrize("n_keys", [2, 3, 4])
-    def test_few_keys_have_no_thirds(self, n_keys: int) -> None:
-        weights = compute_band_weights(n_keys)
-        assert np.isnan(weights[:, 1:]).all()
-        assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
+    def test_few_keys_have_no_thirds(self) -> None:
+        for n_keys in (2, 3, 4):
+            weights = compute_band_weights(n_keys)
+            assert np.isnan(weights[:, 1:]).all()
+            assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
 
 
 class TestMeans:
-    def test_a_grid_without_a_number_above_1_has_no_mean(self) -> None:
-        assert (
-            np.isnan(average_over_ln_n(np.full((2, 3, 1), 0.5, np.float32), np.array([1]))).tolist() == [[True] * 3] * 2
-        )
-
     def test_they_begin_at_2_and_weigh_by_ln_n(self) -> None:
         assert average_over_ln_n(np.array([[9.0, 0.5]]), np.array([1, 2])).tolist() == [0.5]
         wanted = (np.log(np.sqrt(8) / 1.5) * 1 + np.log(4.5 / np.sqrt(8)) * 3) / np.log(4.5 / 1.5)
         found = average_over_ln_n(np.array([9.0, 1.0, 3.0], np.float32), np.array([1, 2, 4]))
         assert found == pytest.approx(wanted)
         assert found != pytest.approx(2, abs=0.01)  # control: a mean over the numbers
+        assert np.isnan(average_over_ln_n(np.full((2, 1), 0.5), np.array([1]))).all()
 
 
 def fit_slowly(curve: np.ndarray, weights: str = "1/N") -> tuple[float, float]:
@@ -104,25 +96,16 @@ def fit_slowly(curve: np.ndarray, weights: str = "1/N") -> tuple[float, float]:
 
 
 class TestLines:
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_are_by_least_squares(self, dtype: type) -> None:
-        curves = np.random.default_rng(0).uniform(-1, 1, (4, 3, 40)).astype(dtype)
+    def test_are_by_least_squares(self) -> None:
+        curves = np.random.default_rng(0).uniform(-1, 1, (4, 3, 40))
         curves[0, 0, ::3], curves[0, 1, 1:], curves[0, 2] = np.nan, np.nan, np.nan
         found = np.array(fit_over_ln_n(curves))
         for at in np.ndindex(4, 3):
             np.testing.assert_allclose(found[:, *at], fit_slowly(curves[at]), rtol=1e-9)
         assert np.isnan(found[:, 0, 2]).all()
         assert found[1, 0, 1] == 0
-        assert not np.allclose(found[:, 1, 1], fit_slowly(curves[1, 1], "all alike"), rtol=1e-2)  # mutation control
-
-    def test_a_line_has_its_own_level_and_change(self) -> None:
-        n = np.arange(1, 9)
-        level, change = fit_over_ln_n(2 - 3 * np.log(n))
-        assert change == pytest.approx(-3 * np.log(8))
-        assert level == pytest.approx(np.average(2 - 3 * np.log(n), weights=1 / n))
-
-    def test_one_n_has_no_change(self) -> None:
         assert fit_over_ln_n(np.array([0.25])) == (0.25, 0)
+        assert not np.allclose(found[:, 1, 1], fit_slowly(curves[1, 1], "all alike"), rtol=1e-2)  # mutation control
 
 
 def quantile_by_sets(curve: list[float], probability: Fraction) -> float:
@@ -146,7 +129,3 @@ class TestQuantiles:
         assert np.isnan(quantile_over_ln_n(curve, 0.4))
         assert quantile_over_ln_n(curve, 0.5) == 1
         assert np.isnan(quantile_over_ln_n(np.zeros((2, 0)), 0.5)).tolist() == [True, True]
-
-    def test_a_probability_is_between_0_and_1(self) -> None:
-        with pytest.raises(ValueError, match=r"between 0 and 1, got 5"):
-            quantile_over_ln_n(np.zeros(3), 5)

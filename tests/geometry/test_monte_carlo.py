@@ -15,7 +15,7 @@ from scipy import special
 from geometry.assumptions.assumed import AssumedHead, draw_values, weight_profile
 from geometry.bounds import lower
 from geometry.bounds import monte_carlo as module
-from geometry.bounds.lower import INGREDIENTS, Ingredients
+from geometry.bounds.lower import INGREDIENTS
 from geometry.bounds.monte_carlo import (
     PAPER_EFFECTS,
     RATES,
@@ -99,17 +99,10 @@ def test_the_scale_free_bound_is_that_of_the_note() -> None:
 # Verdicts.
 
 
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize("d", [4, 32, 128])
-@pytest.mark.parametrize("lambda_sink", [0.1, 1.0])
-@pytest.mark.parametrize("growth", [0.02, 0.5])
-def test_the_scale_free_bound_holds_wherever_its_assumptions_do(d: int, lambda_sink: float, growth: float) -> None:
-    assumed = replace(INDEPENDENT, lambda_sink=lambda_sink, eta_growth=growth)
-    for row in point(assumed, 40, d, draws=100):
+def test_the_scale_free_bound_holds_where_its_assumptions_do() -> None:
+    for row in point(INDEPENDENT, 40, 32, draws=100):
         if row["family"] == "scale_free":
-            assert row["meets_assumptions"]
-            assert row["precision_holds"]
-            assert row["recall_holds"]
+            assert (row["meets_assumptions"], row["precision_holds"], row["recall_holds"]) == (True, True, True)
 
 
 def test_who_meets_the_assumptions() -> None:
@@ -145,12 +138,11 @@ def test_a_lower_bound_moved_up_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 # The bound for correlated directions.
 
 
-@pytest.mark.parametrize("d", [2, 24])
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize(("d", "size"), [(2, 5), (24, 2)])
 def test_a_union_over_pairs_of_gaussian_keys_is_exact_for_each_pair(d: int, size: int) -> None:
     """Against simulated Gaussian keys with the same covariance."""
     assumed = replace(INDEPENDENT, beta=0.4, rho_0=0.3)
-    n, rng, draws = 9, np.random.default_rng(0), 20_000
+    n, rng, draws = 9, np.random.default_rng(0), 10_000
     a = weight_profile(assumed, n) * module.norms(assumed, n)
     order = np.argsort(-a)
     products = (a[:, None] * module.mean_cosines(assumed, n) * a)[np.ix_(order, order)]
@@ -199,7 +191,7 @@ def union(products: np.ndarray, size: int, d: int, digits: int = 60) -> tuple[fl
     return size / (size + expected), 1 - np.minimum(passing.sum(axis=1), 1).mean()
 
 
-@pytest.mark.parametrize("least", [1e-1, 1e-5, 1e-10])
+@pytest.mark.parametrize("least", [1e-1, 1e-10])
 def test_small_keys_do_not_drown_in_the_selection(least: float) -> None:
     """Distances that differ by keys of the least norm alone, beside a sum of selected keys of norm 1."""
     n, size, d = 8, 5, 64
@@ -232,7 +224,6 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
     ("changed", "match"),
     [
         ({"draws": 1}, "draws"),
-        ({"sizes": (0, 2)}, "1 to 15"),
         ({"sizes": (16,)}, "1 to 15"),
         ({"sizes": ()}, "one or more"),
     ],
@@ -249,8 +240,8 @@ TABLE = replace(INDEPENDENT, beta=3.0, p_sink=0.2, t_1=12, t_2=40)
 
 
 @cache
-def effects(assumed: AssumedHead, size: int = 2, scale: str = "unit", draws: int = 40) -> dict[str, dict[str, Any]]:
-    rows = measure_parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=draws, seed=0)
+def effects(assumed: AssumedHead, size: int = 2, draws: int = 40) -> dict[str, dict[str, Any]]:
+    rows = measure_parameter_effects(assumed, 56, 128, size, kappa=0.5, scale="unit", draws=draws, seed=0)
     assert [row["parameter"] for row in rows] == list(PAPER_EFFECTS)
     return {row["parameter"]: row for row in rows}
 
@@ -328,39 +319,20 @@ def test_an_ingredient_is_changed_and_nothing_else() -> None:
     assert effects(TABLE)["a_min_in"]["log_miss_high"] == pytest.approx(np.mean(found), rel=1e-5)
 
 
-def test_nothing_has_an_effect_where_no_margin_is_positive() -> None:
-    """All value states are one direction: Δ and Δ_0 are negative, and only the union factors are left."""
-    found = effects(replace(TABLE, beta=1e-9), size=8)
-    assert {name for name, row in found.items() if row["effect"]} == {"L", "N"}
-    assert found["beta"]["effect"] == 0
-
-
 def test_a_parameter_is_tested_where_its_term_is_present() -> None:
     assert {name: row["untested"] for name, row in effects(replace(TABLE, beta=8.0)).items() if row["untested"]} == {
         "beta": "ρ_out is within what independent directions have by chance, so that β is not in the bounds"
     }
-    trivial = effects(replace(TABLE, beta=1e-9), size=8)
+    trivial = effects(replace(TABLE, beta=1e-9), size=8)  # one direction: Δ and Δ_0 are negative
+    assert {name for name, row in trivial.items() if row["effect"]} == {"L", "N"}
     untested = {name for name, row in trivial.items() if row["untested"]}
     assert untested == {"d", "a_0", "a_min_in", "a_max_out", "beta"}
     assert all(trivial[name]["agrees"] is None for name in untested)
+    alone = effects(replace(TABLE, p_sink=0.5), size=1)["a_0"]  # N = 1, the sink alone: no bound
+    assert {alone[name] for name in ("precision_lower_low", "log_miss_high", "effect", "agrees")} == {None}
     unselected = effects(replace(TABLE, p_sink=1e-4), size=4)["a_0"]
     assert (unselected["untested"], unselected["effect"]) == ("the sink is not selected at this N", 0)
     assert unselected["agrees"] is None
-
-
-def test_the_noise_of_rho_out_is_that_of_independent_directions() -> None:
-    """The largest cosine of one direction with n others is near √(2 ln(n)/d)."""
-    rng, n, d = np.random.default_rng(0), 200, 400
-    units = rng.standard_normal((50, n + 1, d))
-    units /= np.linalg.norm(units, axis=-1, keepdims=True)
-    largest = np.einsum("knd,kd->kn", units[:, 1:], units[:, 0]).max(axis=1).mean()
-    setting = module.Setting(TABLE, n, d, 1)
-    ones = Ingredients(**dict.fromkeys(INGREDIENTS, 1.0))
-    ends = [
-        module.End(setting, replace(ones, rho_out=np.array([[factor * largest]])), *[np.zeros((1, 1))] * 3)
-        for factor in (0.8, 1.3)
-    ]
-    assert [end.similar for end in ends] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -380,12 +352,6 @@ def test_what_was_not_changed_has_no_effect(changed: dict[str, float], unknown: 
     assert all(found[name]["agrees"] is None for name in unknown)
     if "beta" in unknown:
         assert found["beta"]["low"] == found["beta"]["high"]
-
-
-def test_no_effect_where_there_is_no_bound() -> None:
-    """N = 1, the sink alone."""
-    row = effects(replace(TABLE, p_sink=0.5), size=1)["a_0"]
-    assert {row[name] for name in ("precision_lower_low", "log_miss_high", "effect", "agrees")} == {None}
 
 
 def test_a_change_within_its_errors_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

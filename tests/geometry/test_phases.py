@@ -13,9 +13,7 @@ from geometry.assumptions.decay import effective_points
 from geometry.assumptions.phase_kernels import (
     cosine_sums,
     descend,
-    evaluate_reduced,
     follow_starts,
-    least_squares_by_frequency,
 )
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from tests.geometry.draws import correlated_noise
@@ -70,9 +68,7 @@ def bic(rss: float, fit: PhaseFit, variant: PhaseVariant) -> float:
     return fit.effective_points * math.log(rss / fit.positions) + PENALTIES[variant] * math.log(fit.positions)
 
 
-CASES = [
-    (v, n, first, 10 * n + seed) for v in PHASE_VARIANTS for n in (64, 200) for first in (0, 31) for seed in (0, 1)
-]
+CASES = [(v, n, first, 10 * n) for v in PHASE_VARIANTS for n, first in ((64, 0), (64, 31), (200, 0))]
 
 
 @pytest.mark.parametrize(("variant", "n", "first", "seed"), CASES)
@@ -91,11 +87,7 @@ def test_figures_follow_from_the_parameters(variant: PhaseVariant, n: int, first
     assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, fit, fit.variant), rel=1e-9)
     assert fit.r2_log == pytest.approx(1 - rss / ((logs - logs.mean()) ** 2).sum(), abs=1e-9)
     assert getattr(fit, f"bic_{fit.variant}") == np.nanmin([getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS])
-
-
-@pytest.mark.parametrize(("variant", "n", "first", "seed"), CASES)
-def test_no_variant_does_worse_than_what_was_planted(variant: PhaseVariant, n: int, first: int, seed: int) -> None:
-    assert excess(variant, n, first, seed) <= 1e-9
+    assert excess(variant, n, first, seed) <= 1e-9  # no variant does worse than what was planted
 
 
 def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
@@ -113,6 +105,7 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
         ("_find_starts", lambda *_: iter([(0.3, 1.0)])),
         ("_fit_growth", lambda search: None),  # noqa: ARG005
         ("find_best_edges", lambda z, *_: (z.size // 3, z.size // 2)),
+        ("cosine_sums", lambda z, known, start, edges, out: cosine_sums(z, known, start + 9, edges, out)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
@@ -123,11 +116,10 @@ def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: 
     assert any(not excess <= 1e-9 for excess in found)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.2])
-@pytest.mark.parametrize("n", [128, 400, 1024])
+@pytest.mark.parametrize(("n", "noise"), [(128, 0.2), (400, 0.05), (1024, 0.2)])
 def test_what_was_planted_is_found(n: int, noise: float) -> None:
     rng = np.random.default_rng(n)
-    for _ in range(4):
+    for _ in range(2):
         planted = plant("untied", n, rng)
         fit = fit_phases(weights(planted, n, noise, rng))
         length = planted["t_2"] - planted["t_1"]
@@ -155,8 +147,7 @@ def test_without_noise_the_planted_variant_is_found_exactly(variant: PhaseVarian
     assert fit.mae_log < 1e-6
 
 
-@pytest.mark.parametrize("eta", [0.4, -0.4])
-@pytest.mark.parametrize("zeros", [0, 5])
+@pytest.mark.parametrize(("eta", "zeros"), [(0.4, 0), (-0.4, 5)])
 def test_an_oscillation_to_the_last_position_leaves_no_growth(eta: float, zeros: int) -> None:
     """Positions behind it that have no weight (underflow) tell no more of a growth than none at all."""
     rng, x = np.random.default_rng(0), np.arange(256)
@@ -209,11 +200,11 @@ def test_untied_without_the_end_of_tied_fits_worse(monkeypatch: pytest.MonkeyPat
 def test_noise_is_no_oscillation(variant: PhaseVariant) -> None:
     rng = np.random.default_rng(11)
     chosen = []
-    for _ in range(40):
+    for _ in range(20):
         planted = plant(variant, 128, rng)
         fit = fit_phases(weights(planted, 128, rng.uniform(0.05, 0.2), rng))
         chosen.append(fit.variant)
-    assert chosen == [variant] * 40
+    assert chosen == [variant] * 20
 
 
 def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences: int = 8) -> list[PhaseVariant | None]:
@@ -245,11 +236,9 @@ def oscillations(variants: list[PhaseVariant | None]) -> int:
     return sum(variant in {"tied", "untied"} for variant in variants)
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("time", [0.0, 1.5, 4.5])
-def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else(time: float) -> None:
-    assert oscillations(drawn_variants(oscillates=False, time=time)) <= 2
-    assert oscillations(drawn_variants(oscillates=True, time=time)) >= 14
+def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else() -> None:
+    assert oscillations(drawn_variants(oscillates=False, time=4.5)) <= 2
+    assert oscillations(drawn_variants(oscillates=True, time=4.5)) >= 14
 
 
 def test_residuals_taken_as_independent_pass_for_an_oscillation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +309,7 @@ def scipys(weight: np.ndarray, fit: PhaseFit) -> float:
     return 2 * found.cost
 
 
-DESCENTS = [("untied", 90, 0.2), ("untied", 300, 0.05), ("tied", 90, 0.01), ("tied", 300, 0.01)]
+DESCENTS = [("untied", 90, 0.2), ("tied", 300, 0.01)]
 
 
 @pytest.mark.parametrize(("variant", "n", "noise"), DESCENTS)
@@ -347,64 +336,6 @@ def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(phase_kernels, "descend", none)
     fit = fit_phases(weight)
     assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
-
-
-@pytest.mark.parametrize("start", [1.0, 6.0])
-def test_sums_over_blocks_and_the_best_pair_of_them_are_those_of_every_cosine(start: float) -> None:
-    """Blocks of odd and of even length, some positions without weight, more ω than one tile holds."""
-    rng, edges = np.random.default_rng(2), np.array([0, 1, 9, 20, 43, 70])
-    known, omegas = 1.0 * (rng.random(70) < 0.9), np.pi * np.arange(1, 301) / 300
-    z, sums = rng.standard_normal(70) * known, np.empty((3, 6, 300))
-    cosine = np.cos(omegas * (start + np.arange(70))[:, None])
-    cosine_sums(z, known, start, edges, sums)
-    terms = [z[:, None] * cosine, known[:, None] * cosine, known[:, None] * cosine**2]
-    wanted = np.array([[term[:edge].sum(axis=0) for edge in edges] for term in terms])
-    np.testing.assert_allclose(sums, wanted, atol=1e-12)
-    first, columns = rng.integers(0, 320, (6, 6)), rng.uniform(1, 2, (6, 6))
-    columns[0, 3], columns[5] = np.inf, 60.0
-    rss, amplitude = np.full(300, np.inf), np.zeros(300)
-    for high, low, w in np.argwhere((first[:, :, None] <= np.arange(300)) & np.tri(6, k=-1, dtype=bool)[:, :, None]):
-        base, z_growth, growth, growth_square, level, count = columns[:, high]
-        weighted, plain, square = wanted[:, high, w] - wanted[:, low, w] + [z_growth, growth, growth_square]
-        explained, by = weighted - plain * level, max(square - plain**2 / count, 1e-9)
-        if base - explained**2 / by < rss[w]:
-            rss[w], amplitude[w] = base - explained**2 / by, explained / by
-    assert (rss < np.inf).sum() > 200 > (rss == np.inf).sum() > 0
-    found = least_squares_by_frequency(sums, first, columns)
-    np.testing.assert_allclose(found, [rss, amplitude], rtol=1e-9, atol=1e-9)
-    cosine_sums(z, known, start + 1, edges, shifted := np.empty_like(sums))  # mutation controls: a position too far,
-    assert np.abs(shifted - wanted).max() > 0.1
-    columns[4] = 0  # and a level left out
-    assert not np.allclose(least_squares_by_frequency(sums, first, columns), [rss, amplitude], rtol=1e-3)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
-    """Against differences of half the sum of squares with the best level and rate by linear least squares."""
-    rng = np.random.default_rng(3)
-    z, known, first, low, high = rng.standard_normal(40), (rng.random(40) < 0.9) * 1.0, 5.0, 6, 31
-    z = (z - (z @ known) / known.sum()) * known
-    x = first + np.arange(40)
-    inside, behind = (np.arange(40) >= low) & (np.arange(40) < high), np.maximum(np.arange(40) - high + 1, 0)
-    after = behind > 0
-    sums = [known[after].sum(), (behind * known).sum(), (behind**2 * known).sum(), z[after].sum(), z @ behind]
-
-    def literal_half(eta: float, omega: float) -> float:
-        y = (z - np.log1p(eta * np.cos(omega * x)) * inside - tied * eta * behind) * known
-        design = np.stack([known] if tied else [known, behind * known], axis=1)
-        return 0.5 * float(((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
-
-    state, at, step = np.empty(8), (0.4, 0.9), 1e-4
-    evaluate_reduced(
-        z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((3, high - low)), state
-    )
-    assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
-    up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
-    np.testing.assert_allclose(state[1:3], (np.array(up) - down) / (2 * step), rtol=1e-5)
-    ends = [literal_half(at[0] + i * step, at[1] + j * step) for i in (1, -1) for j in (1, -1)]
-    both = (ends[0] - ends[1] - ends[2] + ends[3]) / (4 * step**2)
-    twice = (np.array(up) - 2 * literal_half(*at) + down) / step**2
-    np.testing.assert_allclose(state[3:6], [twice[0], both, twice[1]], rtol=1e-4)
 
 
 @pytest.mark.one_case
@@ -439,21 +370,11 @@ def test_at_the_highest_frequency_the_others_have_an_influence_and_omega_has_non
     assert np.isnan(fit.influence).all(axis=1).tolist() == [False, False, True, True]
 
 
-def test_the_unit_of_weight_changes_the_level_alone() -> None:
-    rng = np.random.default_rng(1)
-    weight = weights(plant("untied", 100, rng), 100, 0.1, rng)
-    a, b = fit_phases(weight), fit_phases(weight * 1e-200)
-    assert b.p_base == pytest.approx(a.p_base * 1e-200)
-    assert (a.t_1, a.t_2, a.variant) == (b.t_1, b.t_2, b.variant)
-    assert (a.eta, a.omega) == pytest.approx((b.eta, b.omega), rel=1e-6)
-
-
 def rough_heads(n: int) -> dict[str, np.ndarray]:
     """Heads that look like no phase at all."""
     rng, i = np.random.default_rng(0), np.arange(n)
     noise = np.exp(0.3 * rng.standard_normal(n))
     return {
-        "power": 1.0 / (n - i),
         "noisy power": noise * (n - i) ** -1.3,
         "last token": np.where(i == n - 1, 0.9, 1e-5) * noise,
         "every other": np.where(i % 2, 1.0, 1e-3) * noise,
@@ -461,14 +382,12 @@ def rough_heads(n: int) -> dict[str, np.ndarray]:
         "half zero": np.where(i < n // 2, 0.0, noise),
         "random zeros": np.where(rng.random(n) < 0.6, 0.0, noise),
         "walk": np.exp(np.cumsum(0.2 * rng.standard_normal(n))),
-        "rising": 1.0 + i,
         "equal": np.full(n, 1 / n),
         "subnormal": 1e-310 * noise,
     }
 
 
-@pytest.mark.parametrize("n", [24, 150])
-@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize(("n", "first"), [(24, 0), (150, 5)])
 @pytest.mark.parametrize("kind", rough_heads(24))
 def test_a_rough_head_is_a_row_within_its_domain(kind: str, n: int, first: int) -> None:
     fit = fit_phases(rough_heads(n)[kind], first=first)
@@ -488,7 +407,7 @@ def test_a_rough_head_is_a_row_within_its_domain(kind: str, n: int, first: int) 
         assert math.isnan(fit.omega)
 
 
-@pytest.mark.parametrize("n", range(1, 20))
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 15, 17])
 def test_short_contexts_have_a_status(n: int) -> None:
     for first, content in ((0, n - 1), (3, n)):
         fit = fit_phases(np.exp(np.random.default_rng(n).standard_normal(n)), first=first)
@@ -502,10 +421,8 @@ def test_short_contexts_have_a_status(n: int) -> None:
     ("weight", "status", "p_sink", "zeros"),
     [
         (np.eye(30)[0], "no_weight", 1.0, 29),
-        (np.eye(30)[29], "no_weight", 0.0, 28),
         (np.where(np.arange(30) < 8, 0.1, 0.0), "no_weight", 0.1, 22),
         (np.full(30, np.nan), "undefined", np.nan, 0),
-        (np.append(np.full(30, 0.1), np.inf), "undefined", np.nan, 0),
         (np.full(3, 0.1), "too_short", 0.1, 0),
         (np.empty(0), "too_short", np.nan, 0),
     ],

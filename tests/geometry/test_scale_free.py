@@ -53,7 +53,7 @@ def bounds(shape: str, n: int, d: int) -> np.ndarray:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("d", [2, 16, 128])
+@pytest.mark.parametrize("d", [16, 2])
 def test_equal_the_note(shape: str, d: int) -> None:
     np.testing.assert_allclose(bounds(shape, 14, d)[:, 1:], literal_bounds(shape, 14, d), atol=2e-3)
 
@@ -74,17 +74,14 @@ def test_exponentials_and_logarithms_keep_their_stated_errors() -> None:
     assert scale_free.exp_minus(np.inf) == scale_free.exp_minus(scale_free.CERTAIN)
 
 
-@pytest.mark.parametrize("total", [1.001, 1.5, 2.5, 8.0])
-@pytest.mark.parametrize(("least", "most"), [(0.0, 0.0), (0.0, 0.3), (0.2, 0.9), (0.5, 40.0)])
+@pytest.mark.parametrize("total", [1.001, 2.5])
+@pytest.mark.parametrize(("least", "most"), [(0.0, 0.3), (0.5, 40.0)])
 def test_the_worst_pair_is_the_worst(total: float, least: float, most: float) -> None:
     gammas = pair_gamma(1.0, np.linspace(least, most, 20_001), total)
     assert scale_free.pair_square(1.0, total, least, most) == pytest.approx(gammas.min() ** 2, rel=1e-5)
 
 
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize("tail", [0.5, 3.0, 12.0])
-@pytest.mark.parametrize("most", [1e-6, 0.01, 1.0, 30.0])
-@pytest.mark.parametrize("d", [2, 32])
+@pytest.mark.parametrize(("tail", "most", "d"), [(3.0, 0.01, 32), (0.5, 30.0, 2)])
 def test_no_key_left_out_passes_a_level_more_often_than_it_says(tail: float, most: float, d: int) -> None:
     tau = scale_free.level(math.expm1(2 * tail / d), 2.0, most)
     probabilities = [left_tail(square, 2.0, tau, d) for square in np.linspace(0, most, 301)]
@@ -126,7 +123,7 @@ def broken(shape: str, n: int, d: int) -> bool:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("n", "d"), [(12, 2), (40, 8), (40, 32), (40, 128)])
+@pytest.mark.parametrize(("n", "d"), [(40, 32), (12, 2)])
 def test_holds(shape: str, n: int, d: int) -> None:
     assert not broken(shape, n, d)
 
@@ -143,7 +140,7 @@ def test_says_something() -> None:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("d", [2, 3, 8, 64])
+@pytest.mark.parametrize("d", [2, 8])
 def test_no_pair_is_passed_more_often_than_its_bound(d: int) -> None:
     """P(D_j ≤ D_i) of simulated pairs, the rest of the selection being one vector or many."""
     rng = np.random.default_rng(d)
@@ -194,12 +191,6 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_plain_python_gives_the_same(plain: pytest.MonkeyPatch) -> None:
-    found = bounds("zipf", 14, 16)
-    plain.undo()
-    np.testing.assert_allclose(found, bounds("zipf", 14, 16), rtol=1e-12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_bound_that_is_too_good_shows(control: str, plain: pytest.MonkeyPatch) -> None:
@@ -223,13 +214,6 @@ def test_the_unit_of_the_values_does_not_matter() -> None:
         found = scale_free_lower_bounds(weights, factor * norms, 64)
         np.testing.assert_allclose(found.precision_lower, expected.precision_lower, rtol=1e-9)
         np.testing.assert_allclose(found.recall_lower, expected.recall_lower, rtol=1e-9)
-
-
-def test_a_higher_dimension_never_weakens_it() -> None:
-    for shape in SHAPES:
-        lower = [bounds(shape, 40, d) for d in (64, 4096, 10**6)]
-        assert (lower[1] >= lower[0] - 0.07).all()  # coarser levels and the keys whose q is taken as 1
-        assert (lower[2] >= lower[1] - 1e-3).all()
 
 
 def test_heads_are_taken_one_by_one_and_ties_go_to_the_lower_position() -> None:
@@ -269,8 +253,6 @@ def test_awkward_heads() -> None:
     [
         ([1.0], [1.0], 8, "n ≥ 2"),
         ([0.5, 0.5], [1.0, 1.0, 1.0], 8, "same n"),
-        ([0.5, 0.5], 1.0, 8, "shape"),
-        ([1.5, -0.5], [1.0, 1.0], 8, "negative"),
         ([0.5, 0.5], [1.0, -1.0], 8, "negative"),
         ([0.5, 0.5], [1.0, 1.0], 0, "head_dim"),
     ],

@@ -56,7 +56,7 @@ HEADS = (random_head, assumed_head, repeated_head)
 
 
 @pytest.mark.parametrize("draw", HEADS)
-@pytest.mark.parametrize(("n", "count"), [(1, 16), (4, 4), (16, 16), (30, 16), (40, 50)])
+@pytest.mark.parametrize(("n", "count"), [(1, 16), (16, 16), (40, 50)])
 def test_every_column_equals_its_definition(draw: Callable[..., Any], n: int, count: int) -> None:
     weights, values = draw(40, 6, 3)
     assert differences(top_keys(weights, values, n=n, count=count), slow(weights, values, n, count)) == set()
@@ -89,16 +89,6 @@ def test_a_wrong_distance_is_noticed(wrong: str, columns: set[str], monkeypatch:
     for kernel in ("_measure_keys", "_compare_keys", "_find_nearest"):
         monkeypatch.setattr(module, kernel, getattr(module, kernel).py_func)
     assert differences(top_keys(weights, values, n=8), slow(weights, values, 8, 16)) == columns
-
-
-def test_heads_of_a_group_share_their_value_states() -> None:
-    pairs = [random_head(20, 4, seed) for seed in range(2)]
-    weights, values = np.stack([weights for weights, _ in pairs]), pairs[0][1]
-    found = top_keys(weights, values[None], n=5, count=3)
-    assert found.key.shape == (2, 3)
-    for head in range(2):
-        alone = top_keys(weights[head], values, n=5, count=3)
-        assert differences(alone, {name: column[head] for name, column in vars(found).items()}) == set()
 
 
 def test_large_value_states_do_not_overflow() -> None:

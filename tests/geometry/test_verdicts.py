@@ -1,4 +1,4 @@
-"""Tests against thresholds, their correction for many claims, and the number of sequences that decides."""
+"""Tests against thresholds and chance, their correction for many claims, and how many sequences decide."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from geometry.statistics import verdicts
 from geometry.statistics.verdicts import (
     ERROR_RATE,
+    LEAST_SEQUENCES,
     MOST_SEQUENCES,
     Sides,
+    compare_with_chance,
     compare_with_threshold,
     correct_holm,
     count_sequences_needed,
@@ -97,8 +98,7 @@ def needed(distance: float, claims: int = 29) -> int | None:
 
 
 class TestSequencesNeeded:
-    @pytest.mark.parametrize("distance", [5.0, 1.3, 0.6, 0.15])
-    @pytest.mark.parametrize("claims", [1, 29])
+    @pytest.mark.parametrize(("distance", "claims"), [(5.0, 1), (1.3, 29), (0.15, 29)])
     def test_is_the_first_with_enough_power(self, distance: float, claims: int) -> None:
         def power(sequences: int) -> float:
             reach = stats.t.ppf(1 - 0.05 / claims / 2, sequences - 1)
@@ -107,12 +107,9 @@ class TestSequencesNeeded:
         expected = next(count for count in range(4, 2000) if power(count) >= 0.8)
         assert needed(distance, claims) == expected
 
-    @pytest.mark.parametrize(("sequences", "distance"), [(8, 2.16), (16, 1.19), (24, 0.91), (32, 0.76), (64, 0.52)])
-    def test_the_published_distances_over_29_claims(self, sequences: int, distance: float) -> None:
-        enough, short = needed(distance + 0.005), needed(distance - 0.005)
-        assert enough is not None
-        assert short is not None
-        assert enough <= sequences < short
+    def test_the_published_distances_over_29_claims(self) -> None:
+        for sequences, distance in ((8, 2.16), (16, 1.19), (24, 0.91), (32, 0.76), (64, 0.52)):
+            assert (needed(distance + 0.005) or 0) <= sequences < (needed(distance - 0.005) or 0)
 
     def test_power_is_what_simulated_sequences_have(self) -> None:
         rng, claims, distance = np.random.default_rng(0), 10, 0.8
@@ -129,9 +126,7 @@ class TestSequencesNeeded:
         assert MOST_SEQUENCES < 10**6
         assert count_sequences_needed([1.0], 0.0, 0.005) is None
         assert count_sequences_needed([np.nan, np.nan], 0.0, 0.005) is None
-
-    def test_numbers_without_spread_need_the_least(self) -> None:
-        assert count_sequences_needed([0.5] * 6, 0.0, 0.001) == verdicts.LEAST_SEQUENCES
+        assert count_sequences_needed([0.5] * 6, 0.0, 0.001) == LEAST_SEQUENCES
 
     @pytest.mark.parametrize("sequences", [4, 8, 24])
     def test_where_these_do_not_decide_more_are_needed_than_there_are(self, sequences: int) -> None:
@@ -142,3 +137,58 @@ class TestSequencesNeeded:
                 p = compare_with_threshold(values, 0.0, above=True).supports
                 found = count_sequences_needed(values, 0.0, level)
                 assert found is None or p <= level or found > sequences
+
+
+def draw(ratio: float, sequences: int, elements: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and chance (sequence, element) whose expected ratio is given."""
+    rng = np.random.default_rng(seed)
+    chance = rng.uniform(0.05, 0.1, (sequences, elements))
+    return chance * ratio + rng.normal(0, 0.01, chance.shape), chance
+
+
+def compare_by_hand(shares: np.ndarray, chance: np.ndarray) -> tuple[float, float, float]:
+    """Ratio of means and the ends of its jackknife interval."""
+    count, whole = len(shares), shares.mean() / chance.mean()
+    without = [np.delete(shares, s).mean() / np.delete(chance, s).mean() for s in range(count)]
+    error = np.sqrt((count - 1) / count * np.sum((np.array(without) - np.mean(without)) ** 2))
+    reach = stats.t.ppf(0.975, count - 1) * error
+    return whole, whole - reach, whole + reach
+
+
+def test_it_is_the_ratio_of_means_with_the_jackknife_s_interval() -> None:
+    shares, chance = draw(3, 8, 5)
+    found = compare_with_chance(shares, chance).ratio
+    expected = np.array([compare_by_hand(*pair) for pair in zip(shares.T, chance.T, strict=True)]).T
+    np.testing.assert_allclose((found.value, found.low, found.high), expected, rtol=1e-10)
+    of_ratios = (shares / chance).mean(axis=0)
+    assert np.abs(of_ratios - expected[0]).min() > 1e-4  # the mean of ratios is another number
+
+
+def test_a_lift_is_found_where_there_is_one_and_rarely_where_there_is_none() -> None:
+    assert (compare_with_chance(*draw(2, 8, 20)).p_holm < 0.05).mean() > 0.9
+    wrong = [compare_with_chance(*draw(1, 8, 20, seed)) for seed in range(40)]
+    assert sum((lift.p_holm < 0.05).any() for lift in wrong) <= 6  # 2 are expected, more than 6 in 1 of 300 trials
+    assert 0.02 < np.mean([lift.p < 0.05 for lift in wrong]) < 0.1
+
+
+def test_too_few_sequences_have_no_test_and_no_chance_no_lift() -> None:
+    for sequences in (1, 3):
+        found = compare_with_chance(*draw(2, sequences, 2))
+        assert np.isnan([found.p, found.p_holm]).all()
+        assert np.isnan(found.ratio.low).all() == (sequences == 1)
+    shares, chance = draw(2, 8, 2)
+    chance[:, 0] = 0
+    found = compare_with_chance(shares, chance)
+    assert np.isnan(found.ratio.value).tolist() == np.isnan(found.p).tolist() == [True, False]
+
+
+def test_elements_that_lack_other_sequences_or_all_are_compared_each_by_itself() -> None:
+    shares, chance = draw(2, 8, 4)
+    shares[2, 0] = chance[5, 1] = np.nan
+    shares[:, 2] = np.nan
+    found = compare_with_chance(shares, chance)
+    assert np.isnan(found.ratio.value).tolist() == np.isnan(found.p).tolist() == [False, False, True, False]
+    for element, left_out in ((0, 2), (1, 5), (3, [])):
+        kept = np.delete(shares[:, element], left_out), np.delete(chance[:, element], left_out)
+        assert (found.ratio.value[element], found.ratio.low[element]) == pytest.approx(compare_by_hand(*kept)[:2])
+        assert found.p[element] == pytest.approx(stats.ttest_rel(*kept).pvalue)

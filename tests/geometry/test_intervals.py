@@ -1,6 +1,8 @@
-"""Means, intervals and the jackknife over sequences, against SciPy and the formulas of the textbooks."""
+"""Means, intervals, the jackknife and differences over sequences, against SciPy and the formulas of the textbooks."""
 
 import itertools
+import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from geometry.selection.overlap import count_shared
 from geometry.statistics import intervals
 from geometry.statistics.intervals import (
     DIFFERENCE,
@@ -18,18 +21,20 @@ from geometry.statistics.intervals import (
     average_known,
     compute_pseudo_values,
     estimate_correlation,
+    estimate_difference,
     estimate_jackknife,
     estimate_mean,
+    find_onset,
     leave_one_out,
     make_estimate,
     transform_fisher,
 )
 
 
-def draw(sequences: int, *, offset: float = 0.0, holes: float = 0.0) -> np.ndarray:
+def draw(sequences: int, *, holes: float = 0.0) -> np.ndarray:
     """Quantities (sequences, 3, 5), skewed, some of them missing."""
     rng = np.random.default_rng(sequences)
-    values = offset + rng.exponential(size=(sequences, 3, 5))
+    values = rng.exponential(size=(sequences, 3, 5))
     return np.where(rng.uniform(size=values.shape) < holes, np.nan, values)
 
 
@@ -46,16 +51,18 @@ def assert_students(found: Estimate, values: np.ndarray) -> None:
         np.testing.assert_allclose(numbers, expected, rtol=1e-9)
 
 
-def assert_streamed(cut: tuple[int, ...] = (0, 1, 1, 4, 9), offset: float = 0.0) -> None:
-    """Moments and means that were added in blocks are those of SciPy and NumPy."""
-    values, summed, mean = draw(9, offset=offset, holes=0.3), Moments(), Mean()
+def assert_streamed(cut: tuple[int, ...] = (0, 1, 1, 4, 9)) -> None:
+    """Moments and means that were added in blocks, also in none, are those of SciPy and NumPy."""
+    values, summed, mean = draw(9, holes=0.3), Moments(), Mean()
     values[:, 2, 4] = np.nan
     for start, end in itertools.pairwise(cut):
         summed.add(values[start:end])
         mean.add(values[start:end])
     assert_students(summed.estimate(), values)
     np.testing.assert_array_equal(summed.counts, (~np.isnan(values)).sum(axis=0))
-    np.testing.assert_allclose(mean.value, average_known(values), rtol=1e-12)
+    counts = summed.counts.astype(float)
+    wanted = np.nansum(values, axis=0) / np.where(counts > 0, counts, np.nan)
+    np.testing.assert_allclose([mean.value, average_known(values)], [wanted, wanted], rtol=1e-12)
 
 
 class TestMeans:
@@ -86,10 +93,12 @@ class TestMeans:
         if sequences > 1:
             assert summed.estimate().error == 0
 
-    def test_ends_are_clipped_to_the_domain(self) -> None:
+    def test_ends_are_clipped_to_the_domain_and_each_count_has_its_own_t(self) -> None:
         found = estimate_mean(np.array([[0.0, 0.9], [0.02, 1.0]]), SHARE)
         assert (found.low[0], found.high[1]) == (0, 1)
         assert found.high[0] == pytest.approx(0.01 + stats.t.ppf(0.975, 1) * 0.01)
+        ends = make_estimate(np.zeros(3), np.ones(3), np.array([1, 2, 30])).high
+        np.testing.assert_allclose(ends, [np.nan, stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 29)])
 
     def test_a_wrong_merge_would_be_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The squares of two blocks added without the distance between their means."""
@@ -108,36 +117,26 @@ class TestMeans:
         "wrong", [lambda sequences: 1.96 + 0.0 * sequences, lambda sequences: stats.t.ppf(0.975, sequences)]
     )
     def test_a_wrong_quantile_would_be_noticed(self, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("geometry.statistics.intervals.student_quantile", wrong)
+        monkeypatch.setattr(intervals, "student_quantile", wrong)
         with pytest.raises(AssertionError):
             assert_streamed()
 
 
-STATISTICS = {
-    "ratio": lambda means: means[0, 0] / means[1, 0],
-    "correlation": lambda means: np.corrcoef(means[0], means[1])[0, 1],
-}
-"""Statistics of means over sequences, (4, 6) → a number."""
-
-
-def assert_jackknifed(name: str) -> None:
+def assert_jackknifed(compute: Callable[[np.ndarray], float]) -> None:
     """The error is √((S − 1)/S Σ (θ₍ᵢ₎ − θ̄₍.₎)²), eq. 11.5 of Efron & Tibshirani."""
     values = np.random.default_rng(1).exponential(size=(7, 4, 6))
-    compute = STATISTICS[name]
     without = np.array([compute(np.delete(values, left, axis=0).mean(axis=0)) for left in range(7)])
-    np.testing.assert_allclose(leave_one_out(values), [np.delete(values, i, 0).mean(0) for i in range(7)], rtol=1e-12)
     error = np.sqrt(6 / 7 * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
     whole = compute(values.mean(axis=0))
     found = estimate_jackknife(whole, without)
-    np.testing.assert_allclose(found.error, error, rtol=1e-9)
-    np.testing.assert_allclose(found.high, whole + stats.t.ppf(0.975, 6) * error, rtol=1e-9)
-    np.testing.assert_allclose(found.low, whole - stats.t.ppf(0.975, 6) * error, rtol=1e-9)
+    reach = stats.t.ppf(0.975, 6) * error
+    np.testing.assert_allclose([found.error, found.low, found.high], [error, whole - reach, whole + reach], rtol=1e-9)
 
 
 class TestJackknife:
-    @pytest.mark.parametrize("name", STATISTICS)
-    def test_equals_the_formula_of_efron_and_tibshirani(self, name: str) -> None:
-        assert_jackknifed(name)
+    def test_equals_the_formula_of_efron_and_tibshirani(self) -> None:
+        assert_jackknifed(lambda means: means[0, 0] / means[1, 0])
+        assert_jackknifed(lambda means: np.corrcoef(means[0], means[1])[0, 1])
 
     def test_of_a_mean_is_students_interval(self) -> None:
         values = draw(8)
@@ -148,7 +147,7 @@ class TestJackknife:
         """The spread of the statistics without a sequence, S − 1 times too short."""
         monkeypatch.setattr(intervals, "compute_pseudo_values", lambda _whole, left_out: np.asarray(left_out))
         with pytest.raises(AssertionError):
-            assert_jackknifed("ratio")
+            assert_jackknifed(lambda means: means[0, 0] / means[1, 0])
 
     def test_missing_numbers_are_left_out_of_means(self) -> None:
         values = draw(6, holes=0.6)
@@ -178,26 +177,77 @@ class TestJackknife:
         slope = (np.tanh(z.value + step) - np.tanh(z.value - step)) / (2 * step)
         assert found.error == pytest.approx(z.error * slope, rel=1e-6)
         assert estimate_jackknife(whole, without, DIFFERENCE).high == 1
-
-    def test_fishers_z_is_finite(self) -> None:
-        z = transform_fisher([-1, 0.5, 1])
-        assert np.isfinite(z).all()
-        assert z[1] == pytest.approx(np.log(3) / 2)
-        np.testing.assert_allclose(np.tanh(z), [-1, 0.5, 1])
+        assert np.isfinite(transform_fisher([-1, 0.5, 1])).all()
 
 
-def test_arrays_of_counts_have_each_their_own_t() -> None:
-    found = make_estimate(np.zeros(3), np.ones(3), np.array([1, 2, 30]))
-    np.testing.assert_allclose(found.high, [np.nan, stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 29)])
+class TestDifferences:
+    def test_a_paired_difference_is_student_s_of_the_differences(self) -> None:
+        generator = np.random.default_rng(1)
+        shared = generator.normal(size=(8, 1)) * 10
+        values, other = shared + generator.normal(size=(8, 5)), shared + generator.normal(size=(8, 5))
+        found = estimate_difference(values, other, paired=True)
+        expected = stats.ttest_rel(values, other, axis=0).confidence_interval()
+        np.testing.assert_allclose([found.low, found.high], [expected.low, expected.high], rtol=1e-9)
+        apart = estimate_difference(values, other, paired=False)
+        assert (apart.high - apart.low > 2 * (found.high - found.low)).all(), "pairing made no difference"
+
+    def test_an_unpaired_difference_is_welch_s(self) -> None:
+        generator = np.random.default_rng(2)
+        values, other = generator.normal(size=(9, 4)), 3 * generator.normal(size=(5, 4)) + 1
+        values[0, 2] = other[3, 1] = np.nan
+        found = estimate_difference(values, other, paired=False)
+        for column in range(4):
+            one, two = (part[:, column][~np.isnan(part[:, column])] for part in (values, other))
+            ends = stats.ttest_ind(one, two, equal_var=False).confidence_interval()
+            np.testing.assert_allclose([found.low[column], found.high[column]], [ends.low, ends.high], rtol=1e-9)
+            pooled = stats.ttest_ind(one, two).confidence_interval()
+            assert not math.isclose(found.low[column], pooled.low, rel_tol=1e-6), "the spreads were pooled"
+
+    def test_samples_without_spread_or_with_one_sequence(self) -> None:
+        equal = estimate_difference(np.full((4, 1), 0.5), np.full((4, 1), 0.25), paired=False)
+        assert (equal.value[0], equal.low[0], equal.high[0]) == (0.25, 0.25, 0.25)
+        alone = estimate_difference(np.array([[1.0]]), np.array([[0.5], [0.6]]), paired=False)
+        assert alone.value[0] == pytest.approx(0.45)
+        assert np.isnan([alone.low[0], alone.high[0]]).all()
 
 
-def test_a_block_without_sequences_adds_none() -> None:
-    summed = Moments()
-    summed.add(np.zeros((0, 4)))
-    assert summed.counts.shape == ()
-    assert np.isnan(summed.mean)
+RISING = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7]
 
 
-def test_what_is_known_is_averaged_without_a_warning() -> None:
-    given = np.array([[1.0, np.nan, np.nan], [3.0, 4.0, np.nan]])
-    np.testing.assert_array_equal(average_known(given), [2.0, 4.0, np.nan])
+@pytest.mark.parametrize(
+    ("value", "half", "threshold", "expected"),
+    [
+        (RISING, 0.05, 0.4, ("appears", 4, 3, 4)),  # the interval of member 3 ends at the threshold
+        (RISING, 0.08, 0.4, ("appears", 4, 2, 4)),  # that of member 3 holds it
+        (RISING, 0.15, 0.4, ("appears", 4, 2, 5)),  # and that of member 4
+        (RISING, 0.35, 0.4, ("undecided", None, None, None)),  # and that of the last one
+        (RISING, 0.45, 0.4, ("undecided", None, None, None)),
+        (RISING, 0.05, 0.9, ("never", None, None, None)),
+        (RISING, 0.25, 0.9, ("undecided", None, None, None)),
+        (RISING, 0.05, -0.1, ("always", None, None, None)),
+        (RISING, 0.15, -0.1, ("undecided", None, None, None)),
+        ([0.0, 0.9, 0.1, 0.8, 0.8], 0.05, 0.4, ("appears", 3, 2, 3)),  # it falls again in between
+        ([0.9, 0.9, 0.1], 0.05, 0.4, ("never", None, None, None)),
+        ([0.0, math.nan, math.nan, 0.9], 0.05, 0.4, ("appears", 3, 0, 3)),
+        ([math.nan, math.nan], 0.05, 0.4, ("undecided", None, None, None)),
+        ([0.0, 0.9], math.nan, 0.4, ("undecided", None, None, None)),  # one sequence has no interval
+    ],
+)
+def test_onsets(value: list[float], half: float, threshold: float, expected: tuple[object, ...]) -> None:
+    values = np.array(value)
+    found = find_onset(values, values - half, values + half, threshold)
+    assert (found.state, found.first, found.last_below, found.first_above) == expected
+
+
+def test_shared_keys_are_counted_exactly() -> None:
+    generator = np.random.default_rng(3)
+    ranked, other = (generator.permuted(np.tile(np.arange(20), (2, 3, 1)), axis=-1)[..., :9] for _ in range(2))
+    ranked[1, 2, 4:] = other[1, 2, 5:] = -1
+    counts = np.array([1, 2, 7, 9])
+    found = count_shared(ranked, other, counts)
+    for place in np.ndindex(2, 3):
+        for index, count in enumerate(counts):
+            chosen = [{key for key in row[place][:count].tolist() if key >= 0} for row in (ranked, other)]
+            assert found[place][index] == len(chosen[0] & chosen[1])
+    assert len(np.unique(found)) > 3
+    assert count_shared(ranked, ranked, counts)[1, 2].tolist() == [1, 2, 4, 4]
