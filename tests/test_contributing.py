@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sql
-from dagster_project.assets.catalogue import render_assets_section
+from dagster_project.command.guide import render_assets_section
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("attention_geometry", "dagster_project", "extract", "geometry", "reports", "sql", "storage")

@@ -7,15 +7,15 @@ derive from them.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
-from dagster_project.study.twins import find_twin_name
+from dagster_project.study.settings import Study, find_twin_name
 from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.locks import hold_lock
@@ -103,6 +103,24 @@ class Snapshot:
 def compute_digest(document: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON document."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def digest_code(*places: Traversable) -> str:
+    """A version of code: a digest of source files, and of all files below folders but compiled ones."""
+    digest = hashlib.sha256()
+    for place in places:
+        for name, content in sorted(_read_sources(place)):
+            digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def _read_sources(place: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of a file, or of all files below a folder except compiled ones."""
+    if place.is_file():
+        yield place.name, place.read_bytes()
+    elif place.name != "__pycache__":
+        for entry in place.iterdir():
+            yield from ((f"{place.name}/{name}", content) for name, content in _read_sources(entry))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""All assets of a study, how they are made, and the page about them."""
+"""All assets of a study, and how they are made."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -31,6 +31,9 @@ ASSETS: tuple[Asset, ...] = (
     REPORT,
 )
 """The assets, each after its parents."""
+
+STEPS = {record.name: ("effects" if record.pool else "tables") if record.tables else record.name for record in ASSETS}
+"""Dagster's asset of each record: small tables are one, and those that need the model another."""
 
 
 def select_assets(study: Study) -> tuple[Asset, ...]:
@@ -96,34 +99,3 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
 
         graph = {asset.name: (make, asset, [name for name in asset.parents if name in names]) for asset in assets}
         return list(threaded.get(graph, names, pool=pool))
-
-
-def render_assets_section() -> str:
-    """The diagram and the table of all assets, as Markdown."""
-    rows = (
-        f"| `{asset.name}` | {', '.join(f'`{parent}`' for parent in asset.parents) or '-'} | "
-        f"{', '.join(asset.kinds)} | {' '.join(asset.about.split())} |"
-        for asset in ASSETS
-    )
-    lines = [
-        "Made by `attention-geometry assets --format markdown`; do not edit.",
-        "",
-        "```mermaid",
-        "flowchart LR",
-        *_render_arrows(),
-        "```",
-        "",
-        "| asset | made from | with | what it is |",
-        "|---|---|---|---|",
-        *rows,
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _render_arrows() -> Iterator[str]:
-    """The arrows of the diagram, without those from a parent of another parent, which the others imply."""
-    for asset in ASSETS:
-        ancestors = {above for parent in asset.parents for above in find_asset(parent).parents}
-        for parent in asset.parents:
-            if parent not in ancestors:
-                yield f"    {parent} --> {asset.name}"

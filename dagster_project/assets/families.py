@@ -1,6 +1,5 @@
 """The tables and the page of a family of studies, from the databases of its members, and whether they are current."""
 
-import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -10,9 +9,8 @@ from typing import Any
 
 import duckdb
 
-import sql
 from dagster_project.analysis.families import compute_family
-from dagster_project.assets.asset import MISSING, OTHER, UNREADABLE, compute_digest
+from dagster_project.assets.asset import MISSING, OTHER, UNREADABLE, compute_digest, digest_code
 from dagster_project.assets.report import compute_report_version, read_report_origin, write_family_page
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
@@ -121,10 +119,5 @@ def read_origins(home: Home, name: str) -> list[tuple[str, str, str | None]] | N
 @cache
 def compute_family_version() -> str:
     """A digest of the code and declarations of the tables of a family."""
-    digest = hashlib.sha256()
-    for package, names in SOURCES.items():
-        for name in names:
-            digest.update(f"{name}\0".encode() + (files(package) / name).read_bytes())
-    for name in sql.list_names("families"):
-        digest.update(sql.read_statement("families", name).text.encode())
-    return digest.hexdigest()[:12]
+    code = (files(package) / name for package, names in SOURCES.items() for name in names)
+    return digest_code(*code, files("sql") / "families")

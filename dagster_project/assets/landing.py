@@ -1,6 +1,5 @@
 """The assets ``warehouse``, all results of a study as rows of its database, and ``claims``, checks of them."""
 
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -28,11 +27,11 @@ from dagster_project.assets.asset import (
     Provenance,
     Snapshot,
     Work,
+    digest_code,
 )
 from dagster_project.assets.summaries import check_tables
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
-from dagster_project.study.twins import find_twin_name
+from dagster_project.study.settings import Study, find_twin_name
 from extract.settings import SYNTHETIC
 from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
@@ -246,13 +245,8 @@ def read_metrics_provenance(metrics: "Metrics") -> dict[str, Any]:
 @cache
 def compute_claims_version() -> str:
     """A digest of the code of measures and claims, and of the statistics and the formatting that they use."""
-    digest = hashlib.sha256()
-    packages = [files(package) for package in ("dagster_project.analysis.claims", "geometry.statistics")]
-    entries = [entry for package in packages for entry in sorted(package.iterdir(), key=lambda entry: entry.name)]
-    for entry in [*entries, *(files("reports.findings") / name for name in ("claims.py", "numbers.py"))]:
-        if entry.name.endswith(".py"):
-            digest.update(f"{entry.name}\0".encode() + entry.read_bytes())
-    return digest.hexdigest()[:12]
+    words = (files("reports.findings") / name for name in ("claims.py", "numbers.py"))
+    return digest_code(files("dagster_project.analysis.claims"), files("geometry.statistics"), *words)
 
 
 def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The asset ``report``, and the other pages, pictures and tables about landed studies."""
 
-import hashlib
 import json
 import os
 import re
@@ -10,7 +9,6 @@ from contextlib import closing, contextmanager
 from functools import cache
 from html import unescape
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -25,13 +23,13 @@ from dagster_project.assets.asset import (
     Snapshot,
     Work,
     compute_digest,
+    digest_code,
     wrap_place,
 )
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
+from dagster_project.study.settings import Study, find_twin_name
 from dagster_project.study.studies import find_study
-from dagster_project.study.twins import find_twin_name
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.files.user_paths import open_regular_file
@@ -73,20 +71,7 @@ def _embed_picture(title: str, png: bytes) -> Markdown:
 @cache
 def compute_report_version() -> str:
     """A digest of the code of pages: the package ``reports``, queries included, and views and macros that they use."""
-    digest = hashlib.sha256()
-    for folder in (files("reports"), *(files("sql") / kind for kind in ("views", "macros"))):
-        for name, content in sorted(_read_sources(folder)):
-            digest.update(f"{name}\0".encode() + content)
-    return digest.hexdigest()[:12]
-
-
-def _read_sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all files below a folder except compiled ones."""
-    for entry in folder.iterdir():
-        if entry.is_dir() and entry.name != "__pycache__":
-            yield from ((f"{entry.name}/{name}", content) for name, content in _read_sources(entry))
-        elif entry.is_file():
-            yield entry.name, entry.read_bytes()
+    return digest_code(files("reports"), files("sql") / "views", files("sql") / "macros")
 
 
 def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":

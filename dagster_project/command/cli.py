@@ -9,54 +9,45 @@ import os
 import sys
 import warnings
 import webbrowser
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from dagster_project.analysis.memory import format_bytes
-from dagster_project.command import interrupts, options
-from dagster_project.command.completion import complete_relation, complete_study
+from dagster_project.command import options, process
 from dagster_project.command.options import (
     GgufOption,
     HomeOption,
     JsonOption,
     OverwriteOption,
     RevisionOption,
+    complete_relation,
+    complete_study,
     make_flag,
-    make_format_option,
     make_study_argument,
 )
 from dagster_project.command.output import (
-    FORMATS,
-    build_table,
     check_format,
     check_text,
     escape_control_codes,
-    list_rows,
-    make_console,
+    print_tables,
     run_prompt,
     write,
-    write_object,
 )
-from dagster_project.command.serving import check_address, serve
-from dagster_project.command.streams import OUTPUT, discard_output
+from dagster_project.command.requests import (
+    build_input,
+    check_known,
+    check_study,
+    collect_settings,
+    parse_file,
+    select_study,
+)
 from dagster_project.study.home import HOME_VARIABLE, Home
-from extract.hub import exists, expand_path
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
-from storage.files.places import LocalPlace
 from storage.files.user_paths import resolve_path
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from dagster_project.study.families import Family
-    from dagster_project.upkeep.plan import Report
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +74,7 @@ def _print_version(requested: bool) -> None:
 def attention_geometry(
     home: HomeOption = None,
     quiet: Annotated[bool, make_flag("--quiet", "-q", help="Print only results, warnings and errors.")] = False,
-    version: Annotated[  # noqa: ARG001 (its callback does the work)
+    version: Annotated[
         bool, make_flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
@@ -103,7 +94,8 @@ def attention_geometry(
 
 
 @app.command(no_args_is_help=True)
-def run(
+def run(  # the options that it does not name are read from the context
+    context: typer.Context,
     study: Annotated[
         str | None, make_study_argument("A study or family defined in studies.yaml; omit with --name.")
     ] = None,
@@ -165,39 +157,21 @@ def run(
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
     --queries 63,127,255,511`
     """
-    from dagster_project.study.twins import choose_controls
+    from dagster_project.study.studies import list_families
 
-    root = _use_home(home)
-    weights, joined = "random" if random_weights else None, pack or None
-    fields = {"revision": corpus_revision, "subset": subset, "split": split, "column": column, "pack": joined}
-    given = {
-        "model": _build_input_settings(model, gguf=gguf, revision=revision, weights=weights),
-        "corpus": _build_input_settings(corpus, **fields),
-        "context_length": context_length,
-        "sequences": sequences,
-        "queries": _parse_positions(queries),
-        "seed": seed,
-        "bos": bos,
-        "dtype": dtype,
-        "device": device,
-        "device_map": device_map,
-        "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
-        "values": values,
-    }
-    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    trained = not random_weights and model != "synthetic"
-    new = name is not None and trained
-    settings |= choose_controls(
-        twin, no_twin=no_twin, no_probe=no_probe, every_query=every_query, default=new, keys=context_length
-    )
-    if study is not None and not settings and name is None and (family := _find_family(root, study)):
-        _run_family(root, family, fresh=fresh, force=force, as_json=as_json)
+    root, settings = _use_home(home), collect_settings(context.params)
+    if study is not None and not settings and name is None and (family := list_families(root).get(study)):
+        from dagster_project.command.results import run_family
+
+        run_family(root, family, fresh=fresh, force=force, as_json=as_json)
         return
-    with _select_study(root, study, name, settings) as chosen:
+    with select_study(root, study, name, settings) as chosen:
         from dagster_project.command.runs import run_study  # here, so that invalid input is refused quickly
 
         run_study(root, chosen, fresh=fresh, force=force)
-    _print_results(root, chosen, as_json=as_json)
+    from dagster_project.command.results import print_results
+
+    print_results(root, chosen, as_json=as_json)
 
 
 @app.command("inspect")
@@ -209,23 +183,21 @@ def inspect_command(
     gguf: GgufOption = None,
     revision: RevisionOption = None,
     by: Annotated[
-        str,
+        options.Ranking,
         typer.Option(
-            metavar="MEASURE",
-            help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight at the "
-            "query; or by weight of previous, self, local, duplicate or induction over all queries. Of equal heads, "
-            "those whose weight lies on fewer keys come first.",
+            help="Rank heads by a measure at the query, recall to top_weight; or by the weight of a pattern over all "
+            "queries, previous to induction. Of equal heads, those whose weight lies on fewer keys come first.",
         ),
     ] = "recall",
     head: Annotated[
         str | None, typer.Option(metavar="LAYER.HEAD", help="Show the keys of this head in the text.")
     ] = None,
-    query: Annotated[int | None, typer.Option(help="Position of the query (default: the last token).")] = None,
+    query: Annotated[int | None, typer.Option(min=1, help="Position of the query (default: the last token).")] = None,
     n: Annotated[
         int | None,
-        typer.Option("--n", metavar="N", help="Number of selected keys (default: 4, or all of a shorter text)."),
+        typer.Option("--n", min=1, help="Number of selected keys (default: 4, or all of a shorter text)."),
     ] = None,
-    top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of heads, or of keys of the head, to show.")] = 10,
     every: Annotated[
         bool, typer.Option("--every", help="With --head: what it selects at every token of the text, not its keys.")
     ] = False,
@@ -242,10 +214,10 @@ def inspect_command(
 
     Many texts, the model loaded once: `attention-geometry inspect --model ./checkpoint --by sink --json < texts.txt`
     """
-    from dagster_project.command.inspection import inspect_texts, parse_inspection, read_lines
+    from dagster_project.command.inspection import Inspection, inspect_texts, parse_head, read_lines
 
-    inspection = parse_inspection(by=by, head=head, top=top, n=n, query=query, every=every, as_json=as_json)
-    settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
+    inspection = Inspection(by, parse_head(head, every=every), top, n, query, every, as_json)
+    settings = {"model": build_input(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
     settings |= {} if bos is None else {"bos": bos}
     if not inspect_texts(settings, read_lines() if text is None else [text], inspection, go_on=text is None):
         raise typer.Exit(1)
@@ -267,19 +239,16 @@ def extract(
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
     root = _use_home(home)
-    _check_study(root, study)
+    check_study(root, study)
     from dagster_project.assets.catalogue import prepare_work
     from dagster_project.assets.tensors import extract_tensors
     from extract.settings import Shard
 
-    work = prepare_work(root, study)
     part = None if shard is None else Shard.parse(shard)
     root.prepare()
-    report = extract_tensors(work, part)
-    typer.echo(
-        f"{report.path}: {count(report.written, 'sequence')} written, {report.missing} of {report.sequences} "
-        "still missing"
-    )
+    report = extract_tensors(prepare_work(root, study), part)
+    written = count(report.written, "sequence")
+    typer.echo(f"{report.path}: {written} written, {report.missing} of {report.sequences} still missing")
 
 
 @app.command(no_args_is_help=True)
@@ -309,6 +278,7 @@ def drop(
     They are by far the largest files. Other analysis settings then require a new extraction (`run STUDY --fresh`).
     `keep_tensors: false` in the settings of a study does the same as soon as it has landed.
     """
+    from dagster_project.analysis.memory import format_bytes
     from dagster_project.assets.catalogue import prepare_work
     from dagster_project.assets.landing import drop_tensors
 
@@ -329,40 +299,9 @@ def studies(
 
     The members of a family: `attention-geometry studies training`
     """
-    from rich import box
-    from rich.table import Column, Table
+    from dagster_project.command.results import print_studies
 
-    from dagster_project.study.studies import find_family, list_families, list_readable_studies
-    from dagster_project.upkeep.progress import describe_states, merge_members
-
-    root = _use_home(home)
-    readable, unreadable = list_readable_studies(root)
-    families = list_families(root)
-    if family is not None:
-        families, unreadable = {family: find_family(root, family)}, {}
-        readable = {name: readable[name] for name in families[family].members if name in readable}
-    keys = ("study", "model", "corpus", "context_length", "sequences", "state")
-    states = describe_states(root, readable)
-    rows = [
-        dict(
-            zip(keys, (name, of.model.name, of.corpus.name, of.context_length, of.sequences, states[name]), strict=True)
-        )
-        for name, of in readable.items()
-    ]
-    if as_json:
-        members = {member: name for name, known in families.items() for member in known.members}
-        for row in rows:
-            write_object({**row, "family": members.get(str(row["study"]))})
-    else:
-        table = Table(
-            *(Column(name, overflow="fold") for name in ("study", "model", "corpus", "context", "sequences", "state")),
-            box=box.SIMPLE_HEAD,
-        )
-        table.columns[0].no_wrap = True
-        for row in rows if family is not None else merge_members(rows, families):
-            table.add_row(*(escape_control_codes(str(cell)) for cell in row.values()))
-        make_console().print(table)
-    for error in unreadable.values():
+    for error in print_studies(_use_home(home), family, as_json=as_json):
         raise error
 
 
@@ -389,20 +328,20 @@ def report(
     For a notebook: `attention-geometry report embedded --tables tables`
     """
     root = _use_home(home)
-    _check_known(root, study)
+    folders = {name: given and resolve_path(given) for name, given in (("images", images), ("tables", tables))}
+    check_known(root, study)
     from dagster_project.assets.report import export
-
-    folders = {"images": _resolve_folder(images), "tables": _resolve_folder(tables)}
     from dagster_project.command.runs import run_report
 
     run_report(root, study)
-    typer.echo(root.report(study))
+    page = root.report(study)
+    typer.echo(page)
     if images or tables:
         written = export(root, study, **folders, overwrite=overwrite)
         named = ", ".join(str(folder) for folder in (images, tables) if folder)
         typer.echo(f"{count(len(written), 'file')} in {named}")
-    if show and not webbrowser.open(root.report(study).as_uri()):
-        raise UserError(f"No browser could be started; open {root.report(study)} by hand")
+    if show and not webbrowser.open(page.as_uri()):
+        raise UserError(f"No browser could be started; open {page} by hand")
 
 
 @app.command(no_args_is_help=True)
@@ -440,17 +379,15 @@ def publish(
     from dagster_project.assets import publishing
     from storage.warehouse.dataset import format_size
 
-    target = resolve_path(folder)
+    root, target = _use_home(home), resolve_path(folder)
     if dataset:
-        written = publishing.publish_dataset(
-            _use_home(home), target, studies or (), licence=licence, overwrite=overwrite
-        )
+        written = publishing.publish_dataset(root, target, studies or (), licence=licence, overwrite=overwrite)
         for path in written:
             typer.echo(f"{path.name}  {format_size(path.stat().st_size)}")
     elif studies or licence:
         raise UserError("--study and --license are of a data set; add --dataset")
     else:
-        written = publishing.publish(_use_home(home), target, overwrite=overwrite)
+        written = publishing.publish(root, target, overwrite=overwrite)
     typer.echo(f"{count(len(written), 'file')} in {target}")
 
 
@@ -466,7 +403,7 @@ def compare(
     Any number of studies, in any order: `attention-geometry compare synthetic embedded mine`
     """
     root = _use_home(home)
-    _check_known(root, *studies)
+    check_known(root, *studies)
     from dagster_project.assets.report import write_comparison
 
     typer.echo(write_comparison(root, studies))
@@ -478,29 +415,24 @@ def export(
     out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo and headvis.")],
     home: HomeOption = None,
     form: Annotated[
-        str,
-        make_format_option(
-            "duo",
-            "lukv",
-            "retrieval",
-            "headvis",
-            "csv",
-            "parquet",
-            "json",
-            help="duo, lukv, retrieval or headvis for other tools; csv, parquet or json: a row per head and measure.",
+        options.Export,
+        typer.Option(
+            "--format", help="duo, lukv, retrieval or headvis for other tools; or a row per head and measure."
         ),
     ] = "csv",
     measure: Annotated[
         str | None,
         typer.Option("--by", metavar="MEASURE", help="Measure of head_measures (default: all of them, as rows)."),
     ] = None,
-    group: Annotated[str, typer.Option(help="How to combine the query heads of one KV head: max or mean.")] = "max",
+    group: Annotated[
+        Literal["max", "mean"], typer.Option(help="How to combine the query heads of one KV head.")
+    ] = "max",
     invert: Annotated[bool, make_flag("--invert", help="Rank heads with the lowest measure first.")] = False,
     sink_size: Annotated[
-        int, typer.Option(help="For duo: number of first keys that heads without full attention see.")
+        int, typer.Option(min=1, help="For duo: number of first keys that heads without full attention see.")
     ] = 128,
     recent_size: Annotated[
-        int, typer.Option(help="For duo: number of most recent keys that heads without full attention see.")
+        int, typer.Option(min=1, help="For duo: number of most recent keys that heads without full attention see.")
     ] = 256,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -522,14 +454,12 @@ def export(
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """
     root = _use_home(home)
-    _check_known(root, study)
-    from dagster_project.command.heads import export_heads
+    check_known(root, study)
+    from dagster_project.command.export import export_heads
+    from reports.scores.files import Choice
 
-    written = export_heads(
-        root, study, resolve_path(out), form=form, measure=measure, group=group,
-        inverted=invert, sink_size=sink_size, recent_size=recent_size, overwrite=overwrite,
-    )  # fmt: skip
-    for path in written:
+    choice = Choice(form, measure, group, invert, sink_size, recent_size)
+    for path in export_heads(root, study, resolve_path(out), choice, overwrite=overwrite):
         typer.echo(path)
 
 
@@ -539,9 +469,7 @@ def sql_command(
         str | None, typer.Argument(help="Read-only statement (default: a prompt, or standard input if piped).")
     ] = None,
     home: HomeOption = None,
-    form: Annotated[
-        str, make_format_option(*FORMATS, help="table, vertical, markdown, csv, spreadsheet, json or parquet.")
-    ] = "table",
+    form: Annotated[options.Rows, typer.Option("--format", help="For people, or for programs.")] = "table",
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="Read a file of your own as table NAME: CSV, JSON or Parquet."),
@@ -571,11 +499,11 @@ def sql_command(
     from storage.warehouse.query import reads_comments, reads_tables
 
     check_format(form)
-    files = dict(map(_parse_file, file or ()))
+    files = dict(map(parse_file, file or ()))
     folder = _use_home(home).warehouse
     renew_entry(folder)
     if query is None and sys.stdin.isatty():
-        interrupts.leave()
+        process.leave_interrupts()
         with closing(Reader(folder, unlocked=unlocked, files=files)) as reader:
             run_prompt(reader, form, unlocked=unlocked)
         return
@@ -601,7 +529,7 @@ def tour(
     ] = None,
     only_sql: Annotated[bool, make_flag("--sql", help="Print only the SQL statement, to paste or edit.")] = False,
     form: Annotated[
-        str, make_format_option("table", "markdown", help="table, or markdown for a page of all questions.")
+        options.Page, typer.Option("--format", help="table, or markdown for a page of all questions.")
     ] = "table",
 ) -> None:
     """Show example questions with their SQL and their answers from your own data.
@@ -614,7 +542,7 @@ def tour(
     """
     from dagster_project.command.guide import show_tour
 
-    show_tour(_use_home(home), number, study, only_sql=only_sql, form=form)
+    show_tour(_use_home(home), number, study, only_sql=only_sql, markdown=form == "markdown")
 
 
 @app.command()
@@ -641,7 +569,7 @@ def schema(
 @app.command()
 def assets(
     form: Annotated[
-        str, make_format_option("table", "markdown", help="table, or markdown for docs/architecture.md.")
+        options.Page, typer.Option("--format", help="table, or markdown for docs/architecture.md.")
     ] = "table",
 ) -> None:
     """List the assets of a study, and what each is made from.
@@ -650,7 +578,7 @@ def assets(
     """
     from dagster_project.command.guide import show_assets
 
-    show_assets(form)
+    show_assets(markdown=form == "markdown")
 
 
 @app.command()
@@ -672,33 +600,15 @@ def refresh(
 
     What the last refresh did: `attention-geometry refresh --report`
     """
-    from dagster_project.command.refreshing import refresh as run_refresh
+    from dagster_project.command.results import print_refresh
+    from dagster_project.command.runs import refresh as run_refresh
     from dagster_project.upkeep.plan import read_latest
 
     root = _use_home(home)
-    report_rows = read_latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
-    if as_json:
-        for entry in report_rows.entries:
-            write_object(asdict(entry) | {"reasons": entry.reasons})
-    else:
-        make_console().print(_build_refresh_table(report_rows))
-    if any(entry.failed for entry in report_rows.entries):
+    found = read_latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    print_refresh(found, as_json=as_json)
+    if any(entry.failed for entry in found.entries):
         raise typer.Exit(1)
-
-
-def _build_refresh_table(report: "Report") -> "Table":
-    """Build the table of what a refresh found and did."""
-    from rich.table import Table
-
-    table = Table(
-        "study", "state", "why", "outcome", "seconds", title=f"{report.by}, {report.name}", title_justify="left"
-    )
-    for entry in report.entries:
-        outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
-        seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
-        why = entry.reasons.removeprefix(entry.state).removeprefix("; ")
-        table.add_row(*(escape_control_codes(cell) for cell in (entry.study, entry.state, why, outcome, seconds)))
-    return table
 
 
 @app.command()
@@ -734,12 +644,7 @@ def doctor(
         typer.echo(f"{root.dagster}: Dagster's records rebuilt; if the schedule was on, turn it on again", err=True)
     verdicts = list(read_everything(root)) if verify else []
     results += [tabulate_verdicts(verdicts)] if verify else []
-    tables = results if clean or verify or rebuild_records else examine(root)
-    if as_json:
-        write_object({str(table.title).lower(): list_rows(table) for table in tables})
-    else:
-        for table in tables:
-            make_console().print(table)
+    print_tables(results if clean or verify or rebuild_records else examine(root), as_json=as_json)
     if any(each.damage for each in verdicts):
         raise typer.Exit(1)
 
@@ -755,18 +660,19 @@ def clear(
     Its entry in studies.yaml and Dagster's records of its runs are kept; `attention-geometry run STUDY` rebuilds
     everything. To delete only the largest files and keep the results: `attention-geometry drop STUDY`.
     """
-    from dagster_project.study.studies import expand_names
+    from dagster_project.study.studies import expand_names, list_families
     from dagster_project.upkeep.clearing import clear_study, list_stored
     from dagster_project.upkeep.doctor import tabulate_removals
 
     root = _use_home(home)
-    names = [*expand_names(root, [study]), *([study] if _find_family(root, study) and list_stored(root, study) else [])]
+    own = [study] if study in list_families(root) and list_stored(root, study) else []
+    names = [*expand_names(root, [study]), *own]
     stored = [path for name in names for path in list_stored(root, name)]
     if stored and not yes:
         for path in stored:
             typer.echo(f"{path.measure_size():>16,} bytes  {path}")
         typer.confirm(f"Delete all files of {'study' if names == [study] else 'the family'} '{study}'?", abort=True)
-    make_console().print(tabulate_removals(removal for name in names for removal in clear_study(root, name)))
+    print_tables([tabulate_removals(removal for name in names for removal in clear_study(root, name))])
 
 
 @app.command()
@@ -784,6 +690,7 @@ def ui(
 
     Behind a proxy: `attention-geometry ui --origin https://geometry.example.org`
     """
+    from dagster_project.command.serving import check_address, serve
     from dagster_project.records.opening import open_records
 
     root = _use_home(home)
@@ -792,7 +699,7 @@ def ui(
     root.prepare()
     with open_records(root):  # sets the environment variables by which child processes find them
         pass
-    interrupts.leave()
+    process.leave_interrupts()
     raise typer.Exit(serve([sys.executable, "-m", "dagster_project.command.webserver", str(port), *(origin or ())]))
 
 
@@ -809,7 +716,7 @@ def main() -> None:
     except UserError as error:
         _end(" ".join(str(error).splitlines()), 1)
     except OSError as error:
-        if error.filename == OUTPUT:
+        if error.filename == process.OUTPUT:
             _end_without_output(error)
         if error.errno not in UNWRITABLE:
             raise
@@ -842,7 +749,7 @@ def _run_app() -> None:
 
 def _end_without_output(error: OSError) -> NoReturn:
     """End a command whose results cannot be written; a pipe that its reader has closed is not an error."""
-    discard_output()
+    process.discard_output()
     if isinstance(error, BrokenPipeError):
         raise SystemExit(0) from None
     _end(f"Standard output cannot be written ({error.strerror}); redirect it to a disk with free space", 1)
@@ -859,160 +766,3 @@ def _use_home(home: Path | None) -> Home:
     if home is not None:
         os.environ[HOME_VARIABLE] = str(resolve_path(home))
     return Home.from_environment()
-
-
-def _build_input_settings(identity: str | None, **fields: Any) -> dict[str, Any] | str | None:
-    """Model or corpus settings from options: the id alone, or the id with the given fields."""
-    given = {key: value for key, value in fields.items() if value is not None}
-    if identity is None:
-        return given or None
-    local = expand_path(identity)
-    identity = str(resolve_path(local)) if exists(identity) or identity.startswith((".", "/", "~")) else identity
-    return {"id": identity, **given} if given else identity
-
-
-def _parse_positions(given: str | None) -> list[int] | None:
-    """Parse the query positions of an option: integers separated by commas."""
-    if given is None:
-        return None
-    try:
-        return [int(position) for position in given.split(",")]
-    except ValueError as error:
-        raise UserError(
-            f"--queries {given} is not a list of positions; separate integers by commas, as in --queries 63,127"
-        ) from error
-
-
-def _parse_file(given: str) -> tuple[str, str]:
-    """The name and the path of an option ``--file NAME=FILE``."""
-    name, equals, path = given.partition("=")
-    if not equals:
-        raise UserError(f"--file {given} names no table; write --file NAME=FILE, as in --file mine=scores.csv")
-    return name, path
-
-
-def _resolve_folder(given: Path | None) -> Path | None:
-    """The folder of an option as an absolute path."""
-    return None if given is None else resolve_path(given)
-
-
-@contextmanager
-def _select_study(home: Home, study: str | None, name: str | None, settings: dict[str, Any]) -> Iterator[str]:
-    """Yield the name of the study to run; a new one is recorded."""
-    from dagster_project.study.studies import record_tentatively
-
-    if (study is None) == (name is None):
-        raise UserError(
-            "Name the study to run (attention-geometry run STUDY), or define a new one with --name; see run --help"
-        )
-    if name is not None:
-        with record_tentatively(home, name, settings):
-            _check_study(home, name)
-            yield name
-        return
-    if settings:
-        raise UserError(
-            f"The settings of study '{study}' are in studies.yaml; to run with others, define a new one with --name"
-        )
-    _check_study(home, str(study))
-    yield str(study)
-
-
-def _check_study(home: Home, study: str) -> None:
-    """Refuse a study that cannot be run before heavy libraries are loaded, which takes seconds.
-
-    Raises
-    ------
-    UserError
-        If there is no such study, its model or text is missing or does not fit its settings; or if nothing is extracted
-        yet and its device is missing, or the hub that has its model or text does not answer.
-    """
-    from dagster_project.study.studies import find_study
-    from extract.checks import check_device, check_hub, check_inputs
-
-    settings = find_study(home, study)
-    check_inputs(settings)
-    place = home.tensors(study)
-    if isinstance(place, LocalPlace) and not place.exists():
-        check_device(settings.device, needs_gpu=settings.needs_gpu)
-        check_hub(settings)
-
-
-def _check_known(home: Home, *studies: str) -> None:
-    """Refuse names of studies that are neither defined nor landed.
-
-    Raises
-    ------
-    UserError
-        If a name is neither.
-    """
-    from dagster_project.study.studies import find_study
-
-    for study in studies:
-        if not (home.warehouse / f"{study}.duckdb").exists():
-            find_study(home, study)
-
-
-def _find_family(home: Home, name: str) -> "Family | None":
-    """The family of this name; None if there is none."""
-    from dagster_project.study.studies import list_families
-
-    return list_families(home).get(name)
-
-
-def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None, as_json: bool) -> None:
-    """Run a family, and print the outcome for each member.
-
-    Raises
-    ------
-    UserError
-        If a member failed; the others have been run.
-    """
-    from rich.table import Table
-
-    from dagster_project.command.runs import run_family
-
-    failed = run_family(home, family, fresh=fresh, force=force)
-    rows = [
-        {"study": name, family.axis: value, "outcome": failed.get(name, "done")}
-        for name, value in family.members.items()
-    ]
-    table = Table("study", family.axis, "outcome", title=family.name, title_justify="left")
-    for row in rows:
-        if as_json:
-            write_object({"family": family.name, **row})
-        table.add_row(*map(escape_control_codes, row.values()))
-    if not as_json:
-        make_console().print(table)
-        typer.echo(f"Page: {home.families / family.name}.html")
-    if failed:
-        first = next(iter(failed))
-        count = f"{len(failed)} of {len(family.members)} studies of '{family.name}'"
-        raise UserError(f"{count} failed; the first, {first}: {failed[first]}")
-
-
-def _print_results(home: Home, study: str, *, as_json: bool) -> None:
-    """Print a short table of results, the summary sentences of the report, and its path."""
-    from reports.effects.figures import summarise_effects
-    from reports.headlines.findings import summarise
-    from reports.queries import ask
-    from storage.warehouse.connection import connect
-
-    with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
-        table = ask(connection, "results_at_a_glance", study=study)
-        claims = ask(connection, "claims", study=study).rows()
-        sentences = summarise(connection, study)
-        heads = ask(connection, "ablation_by_head", study=study).rows()
-        associations = ask(connection, "loss_associations", study=study).rows()
-    if as_json:
-        pages = {"report": str(home.report(study)), "index": str(home.index)}
-        write_object({"study": study, "results": table.rows(), "claims": claims, **pages})
-        return
-    if heads:
-        sentences.append(summarise_effects(heads, associations))
-    make_console().print(build_table(table.table, title=f"{study}: mean over heads and sequences"))
-    for sentence in sentences:
-        make_console().print(f"• {sentence}", highlight=False, markup=False)
-    typer.echo(f"Claims and intervals: attention-geometry sql \"FROM claims WHERE study = '{study}'\"")
-    typer.echo(f"Report: {home.report(study)}")
-    typer.echo(f"All studies: {home.index}")

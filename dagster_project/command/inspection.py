@@ -12,26 +12,17 @@ from dagster_project.command.output import build_table, escape_control_codes, ma
 from dagster_project.study.studies import COMMAND_LINE, parse_study
 from extract.checks import check_device, check_hub, check_inputs
 from extract.decoding import name_tokens
-from extract.settings import EMBEDDED, SYNTHETIC, TEXT_BYTES, ExtractionSettings
+from extract.settings import EMBEDDED, SYNTHETIC, TEXT_BYTES
 from storage.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.text import Text
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attention_geometry import Analysis
 
-RANKS = {
-    "recall": "recall",
-    "precision": "precision",
-    "specificity": "specificity",
-    "sink": "sink_weight",
-    "rho_0": "rho_0",
-    "effective_keys": "effective_keys",
-    "n_90": "n_90",
-    "top_weight": "top_weight",
-}
-"""Columns of ``Analysis.heads`` that heads are ranked by, by the names of ``--by``."""
+COLUMNS = {"sink": "sink_weight"}
+"""Columns of ``Analysis.heads`` that heads are ranked by whose names are not those of ``--by``."""
 
 LOOKED_AT = ("previous", "self", "local", "duplicate", "induction")
 """Patterns of ``Analysis.patterns``, over all queries of the text, by which heads are ranked too."""
@@ -40,13 +31,8 @@ SHOWN = ("label", "recall", "precision", "sink_weight", "effective_keys", "n_90"
 """Columns of ``Analysis.heads`` that the ranking shows."""
 
 AT_EVERY_TOKEN = (
-    "recall_level",
-    "specificity_level",
-    "effective_keys",
-    "sink_weight",
-    "top_weight",
-    "error_renormalised_16",
-)
+    "recall_level", "specificity_level", "effective_keys", "sink_weight", "top_weight", "error_renormalised_16",
+)  # fmt: skip
 """Columns of ``Analysis.queries`` that are shown."""
 
 KEYS = 5
@@ -54,7 +40,6 @@ KEYS = 5
 
 SHADES = ((0.5, "black on bright_yellow"), (0.2, "black on yellow"), (0.05, "black on cyan"), (0.01, "cyan"))
 """Least weights and the styles of keys that have them, from the largest."""
-
 
 CONTINUED = "·"
 """A key that continues a character of several tokens."""
@@ -77,30 +62,16 @@ class Inspection:
     as_json: bool
 
 
-def parse_inspection(
-    *, by: str, head: str | None, top: int, n: int | None, query: int | None, every: bool, as_json: bool
-) -> Inspection:
-    """Check the options.
-
-    Raises
-    ------
-    UserError
-        If one has a value that it may not have.
-    """
-    if by not in {*RANKS, *LOOKED_AT}:
-        raise UserError(f"Heads cannot be ranked by '{by}'; choose from {', '.join([*RANKS, *LOOKED_AT])}")
-    for name, given in (("top", top), ("n", n), ("query", query)):
-        if given is not None and given < 1:
-            raise UserError(f"--{name} is {given}; give a whole number from 1")
-    place = None
-    if head is not None:
-        layer, _, number = head.partition(".")
-        if not (layer.isdecimal() and number.isdecimal()):
-            raise UserError(f"--head {head} does not name a head; write layer and head, as in --head 3.1")
-        place = int(layer), int(number)
-    if every and place is None:
-        raise UserError("--every shows what one head selects at every token; name it, as in --head 3.1")
-    return Inspection(by, place, top, n, query, every, as_json)
+def parse_head(given: str | None, *, every: bool) -> tuple[int, int] | None:
+    """The layer and head of an option; None without it, which ``every`` needs."""
+    if given is None:
+        if every:
+            raise UserError("--every shows what one head selects at every token; name it, as in --head 3.1")
+        return None
+    layer, _, head = given.partition(".")
+    if not (layer.isdecimal() and head.isdecimal()):
+        raise UserError(f"--head {given} does not name a head; write layer and head, as in --head 3.1")
+    return int(layer), int(head)
 
 
 def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection: Inspection, *, go_on: bool) -> bool:
@@ -115,10 +86,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     go_on
         Whether a text that cannot be measured is named on standard error, and the next one is read.
 
-    Raises
-    ------
-    UserError
-        If the model cannot be loaded, or a text cannot be measured and ``go_on`` is False.
+    ``UserError`` if the model cannot be loaded, or a text cannot be measured and ``go_on`` is False.
     """
     known = parse_study("text", {**settings, "corpus": EMBEDDED, "context_length": 2}, COMMAND_LINE)
     if known.model.id == SYNTHETIC:
@@ -128,13 +96,15 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     check_hub(known)
     _announce(f"reading the model {known.model.name}")
     from attention_geometry.analysis import analyze
+    from extract.models import describe, load
 
-    model, tokenizer = _load(known)
+    described = describe(known, identify=False)
+    model = load(described)
     failed, text = False, None
     for text in texts:
         try:
             n, query, every = inspection.n, inspection.query, inspection.every
-            analysis = analyze(model, tokenizer, text, n=n, query=query, bos=known.bos, every=every)
+            analysis = analyze(model, described.tokenizer, text, n=n, query=query, bos=known.bos, every=every)
             _print(analysis, text, inspection)
         except (UserError, ValueError) as error:  # of numbers that are out of range for the text
             if not go_on:
@@ -149,10 +119,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
 def read_lines() -> Iterator[str]:
     """The lines of standard input that are not blank, without their ends and a byte order mark, as they arrive.
 
-    Raises
-    ------
-    UserError
-        At a line of more than ``TEXT_BYTES`` characters, of which no more are read, since it may have no end.
+    ``UserError`` at a line of more than ``TEXT_BYTES`` characters, of which no more are read, since it may have no end.
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused as one text, not as all
@@ -171,48 +138,35 @@ def _announce(what: str) -> None:
     sys.stderr.flush()
 
 
-def _load(settings: ExtractionSettings) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """Load the model and its tokenizer."""
-    from extract.models import describe, load
-
-    described = describe(settings, identify=False)
-    return load(described), described.tokenizer
-
-
 def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:
-    """Print the ranking of the heads, or the keys of one."""
+    """Print the ranking of the heads, or the keys or the queries of one."""
+    told = {"text": text, "model": analysis.model, "query": analysis.query, "n": analysis.n}
+    told["tokens"] = analysis.tokens.num_rows
     if inspection.head is None:
         ranked = _rank(analysis, inspection.by)[: inspection.top]
         if inspection.as_json:
-            write_object({"text": text, **_describe(analysis), "by": inspection.by, "heads": ranked})
+            write_object({**told, "by": inspection.by, "heads": ranked})
         else:
             _print_ranking(analysis, ranked, inspection.by)
         return
-    keys = [row for row in analysis.top_keys.to_pylist() if (row.pop("layer"), row.pop("head")) == inspection.head]
+    keys = _select_rows(analysis.top_keys, inspection.head)
     if not keys:
-        layer, head = inspection.head
-        raise UserError(f"{analysis.model} has no head {layer}.{head}; choose one of {_describe_heads(analysis)}")
-    shown = {"top_keys": keys[: inspection.top]}
-    if analysis.queries is not None:
-        queries = analysis.queries.to_pylist()
-        shown = {"queries": [row for row in queries if (row.pop("layer"), row.pop("head")) == inspection.head]}
+        heads = [f"{row['layer']}.{row['head']}" for row in analysis.heads.select(["layer", "head"]).to_pylist()]
+        name = ".".join(map(str, inspection.head))
+        raise UserError(f"{analysis.model} has no head {name}; choose one of {heads[0]} to {heads[-1]}")
+    queries = None if analysis.queries is None else _select_rows(analysis.queries, inspection.head)
     if inspection.as_json:
-        write_object({"text": text, **_describe(analysis), "head": list(inspection.head), **shown})
-    elif inspection.every:
-        _print_queries(analysis, shown["queries"], inspection)
-    else:
+        shown = {"top_keys": keys[: inspection.top]} if queries is None else {"queries": queries}
+        write_object({**told, "head": list(inspection.head), **shown})
+    elif queries is None:
         _print_keys(analysis, keys, inspection)
+    else:
+        _print_queries(analysis, queries, inspection)
 
 
-def _describe(analysis: "Analysis") -> dict[str, Any]:
-    """Model, query and N of an analysis."""
-    return {"model": analysis.model, "query": analysis.query, "n": analysis.n, "tokens": analysis.tokens.num_rows}
-
-
-def _describe_heads(analysis: "Analysis") -> str:
-    """The first and the last head."""
-    first, last = (analysis.heads.slice(row, 1).to_pylist()[0] for row in (0, analysis.heads.num_rows - 1))
-    return f"{first['layer']}.{first['head']} to {last['layer']}.{last['head']}"
+def _select_rows(table: "pa.Table", head: tuple[int, int]) -> list[dict[str, Any]]:
+    """The rows of a head, without its layer and number."""
+    return [row for row in table.to_pylist() if (row.pop("layer"), row.pop("head")) == head]
 
 
 def _rank(analysis: "Analysis", by: str) -> list[dict[str, Any]]:
@@ -220,7 +174,7 @@ def _rank(analysis: "Analysis", by: str) -> list[dict[str, Any]]:
 
     Of heads with equal values, as many have a Recall of 1, those whose weight lies on fewer keys come first.
     """
-    column, heads = RANKS.get(by, by), analysis.heads.to_pylist()
+    column, heads = COLUMNS.get(by, by), analysis.heads.to_pylist()
     if by in LOOKED_AT:
         of_pattern = (row for row in analysis.patterns.to_pylist() if row["pattern"] == by)
         heads = [
@@ -231,60 +185,58 @@ def _rank(analysis: "Analysis", by: str) -> list[dict[str, Any]]:
 
 def _print_ranking(analysis: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
     """Print heads with their keys of largest weight."""
-    import pyarrow as pa
-
     keys: dict[tuple[int, int], list[str]] = {}
     for row in analysis.top_keys.to_pylist():
         if row["rank"] <= KEYS:
             keys.setdefault((row["layer"], row["head"]), []).append(f"{row['token']!r} {row['weight']:.2f}")
-    shown = dict.fromkeys((RANKS[by], *SHOWN) if by in RANKS else (by, "chance", *SHOWN))
+    column = COLUMNS.get(by, by)
+    shown = dict.fromkeys((column, *(("chance",) if by in LOOKED_AT else ()), *SHOWN))
     rows = [
         {"head": f"{row['layer']}.{row['head']}"}
-        | {name: round(row[name], 3) if isinstance(row[name], float) else row[name] for name in shown}
+        | {name: row[name] for name in shown}
         | {"keys of largest weight": ", ".join(keys[row["layer"], row["head"]])}
         for row in ranked
     ]
     of_all = f"the {len(ranked)} of {analysis.heads.num_rows} heads of largest {by}"
-    column = RANKS.get(by)
-    equal = analysis.heads[column].to_pylist().count(ranked[0][column]) if column else 1
+    equal = 1 if by in LOOKED_AT else analysis.heads[column].to_pylist().count(ranked[0][column])
     of_all += f" ({equal} have the largest; those of fewer effective keys first)" if equal > 1 else ""
-    title = f"{analysis.model}: {of_all}, {_describe_query(analysis)}"
-    place = make_console()
-    place.print(title, markup=False)
-    place.print(build_table(pa.Table.from_pylist(rows)))
-    place.file.flush()
+    _print_rows(f"{analysis.model}: {of_all}, {_describe_query(analysis)}", rows)
 
 
 def _print_keys(analysis: "Analysis", keys: Sequence[dict[str, Any]], inspection: Inspection) -> None:
     """Print the text shaded by the weights of a head, and its keys of largest weight."""
-    import pyarrow as pa
-
-    place = make_console()
+    rows = [row | {"token": repr(row["token"])} for row in keys[: inspection.top]]
+    shaded = _shade_text(analysis, {row["position"]: row for row in keys})
     name = ".".join(map(str, inspection.head or ()))
-    place.print(f"{analysis.model}, head {name}, {_describe_query(analysis)}", markup=False)
-    place.print(_shade_text(analysis, {row["position"]: row for row in keys}), soft_wrap=True)
-    rounded = [
-        {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-        for row in keys[: inspection.top]
-    ]
-    place.print(build_table(pa.Table.from_pylist([row | {"token": repr(row["token"])} for row in rounded])))
-    place.file.flush()
+    _print_rows(f"{analysis.model}, head {name}, {_describe_query(analysis)}", rows, shaded, digits=4)
 
 
 def _print_queries(analysis: "Analysis", queries: Sequence[dict[str, Any]], inspection: Inspection) -> None:
     """Print what a head selects at every token of the text."""
-    import pyarrow as pa
-
-    place, name = make_console(), ".".join(map(str, inspection.head or ()))
-    place.print(f"{analysis.model}, head {name}, every token as the query", markup=False)
+    name = ".".join(map(str, inspection.head or ()))
     tokens = name_tokens(analysis.tokens["token"].to_pylist())
     rows = [
         {"position": row["position"], "token": repr(tokens[row["position"]])}
-        | {column: row[column] and round(row[column], 3) for column in AT_EVERY_TOKEN}
+        | {column: row[column] for column in AT_EVERY_TOKEN}
         | {"largest weight on": repr(tokens[row["top_position"]])}
         for row in queries
     ]
-    place.print(build_table(pa.Table.from_pylist(rows)))
+    _print_rows(f"{analysis.model}, head {name}, every token as the query", rows)
+
+
+def _print_rows(title: str, rows: Sequence[dict[str, Any]], text: "Text | None" = None, *, digits: int = 3) -> None:
+    """Print a line, a text, and a table whose numbers are rounded."""
+    import pyarrow as pa
+
+    rounded = [
+        {name: round(value, digits) if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    ]
+    place = make_console()
+    place.print(title, markup=False)
+    if text is not None:
+        place.print(text, soft_wrap=True)
+    place.print(build_table(pa.Table.from_pylist(rounded)))
     place.file.flush()
 
 

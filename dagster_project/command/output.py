@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from storage.warehouse.connection import Reader
 
-FORMATS = ("table", "vertical", "markdown", "csv", "spreadsheet", "json", "parquet")
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """How texts begin that spreadsheets read as formulas."""
 
@@ -68,16 +67,8 @@ Anything else is SQL and ends with a semicolon: FROM studies;
 """
 
 
-def check_format(form: str, known: Sequence[str] = FORMATS) -> None:
-    """Refuse an unknown format, or a binary one on a terminal.
-
-    Raises
-    ------
-    UserError
-        In either case.
-    """
-    if form not in known:
-        raise UserError(f"--format {form} is unknown; choose from {', '.join(known)}")
+def check_format(form: str) -> None:
+    """Refuse a binary format on a terminal."""
     if form == "parquet" and sys.stdout.isatty():
         raise UserError(
             'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
@@ -87,10 +78,7 @@ def check_format(form: str, known: Sequence[str] = FORMATS) -> None:
 def check_text(statement: str) -> None:
     """Refuse a statement with bytes that are not UTF-8, which Python decodes from arguments as lone surrogates.
 
-    Raises
-    ------
-    UserError
-        If it has any.
+    ``UserError`` if it has any.
     """
     try:
         statement.encode()
@@ -98,11 +86,28 @@ def check_text(statement: str) -> None:
         raise UserError(f"The statement is not UTF-8 at character {error.start + 1}; encode it as UTF-8") from error
 
 
-def list_rows(table: "Table") -> list[dict[str, str]]:
-    """The rows of a terminal table, as dictionaries keyed by its headings."""
-    names = [str(column.header) for column in table.columns]
-    cells = zip(*(column.cells for column in table.columns), strict=True)
-    return [dict(zip(names, map(str, row), strict=True)) for row in cells]
+def print_tables(tables: "Iterable[Table]", *, as_json: bool = False) -> None:
+    """Print tables, or as JSON one object of their rows, which are objects, by their titles."""
+    if not as_json:
+        for table in tables:
+            make_console().print(table)
+        return
+    found = {}
+    for table in tables:
+        names = [str(column.header) for column in table.columns]
+        cells = zip(*(column.cells for column in table.columns), strict=True)
+        found[str(table.title).lower()] = [dict(zip(names, map(str, row), strict=True)) for row in cells]
+    write_object(found)
+
+
+def print_table(names: Sequence[str], rows: "Iterable[Iterable[str]]", *, title: str) -> None:
+    """Print texts as a table with a title, with their control codes escaped."""
+    from rich.table import Table
+
+    table = Table(*names, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*map(escape_control_codes, row))
+    make_console().print(table)
 
 
 def write_object(rows: object) -> None:
@@ -121,10 +126,7 @@ def _write_line(text: str) -> None:
 def write(reader: "pa.RecordBatchReader", form: str) -> None:
     """Write a result to standard output, batch by batch.
 
-    Raises
-    ------
-    UserError
-        If the query fails after its first rows, or a column has a type that the format does not support.
+    ``UserError`` if the query fails after its first rows, or a column has a type that the format does not support.
     """
     import pyarrow as pa
 

@@ -5,16 +5,16 @@ import os
 import sys
 from contextlib import suppress
 
-from dagster_project.command import interrupts, streams
+from dagster_project.command import process
 
 
 def program() -> None:
     """Run the command line so that Ctrl-C can end it at any moment."""
-    streams.prepare()
+    process.prepare_streams()
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # no program that it starts imports from the working directory
     status = ExitStatus()
     try:
-        interrupts.watch()
+        process.watch_interrupts()
         _check_packages()
         from dagster_project.command.cli import main  # here, so that Ctrl-C is handled during the import
 
@@ -22,17 +22,17 @@ def program() -> None:
         main()
         status.code = 0
     except KeyboardInterrupt:
-        if not interrupts.is_stopping(within=interrupts.GRACE / 2):  # a library's handler raises it earlier
+        if not process.is_stopping(within=process.GRACE / 2):  # a library's handler raises it earlier
             raise
     except SystemExit as end:
-        if not interrupts.is_stopping():
+        if not process.is_stopping():
             status.code = end.code if isinstance(end.code, int) else int(end.code is not None)
             raise
     except BaseException:
-        if not interrupts.is_stopping():
+        if not process.is_stopping():
             raise
-    if interrupts.is_stopping():
-        interrupts.end()
+    if process.is_stopping():
+        process.end()
 
 
 def _check_packages() -> None:

@@ -1,9 +1,10 @@
 """Running assets from the command line: in this process, with the same records as from the web UI."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from dagster_project.analysis.memory import check_start
@@ -11,12 +12,19 @@ from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
-from dagster_project.command.interrupts import start_tracker
+from dagster_project.command.process import start_tracker
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
-from dagster_project.study.studies import check_twin, find_study
-from dagster_project.study.twins import describe_controls, find_twin_name
+from dagster_project.study.settings import describe_controls, find_twin_name
+from dagster_project.study.studies import (
+    check_twin,
+    expand_names,
+    find_study,
+    list_readable_families,
+    list_readable_studies,
+)
 from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
+from dagster_project.upkeep.plan import Entry, Report, plan, write
 from storage.errors import DerivedDamageError, UserError, format_error
 
 logger = logging.getLogger(__name__)
@@ -28,29 +36,16 @@ QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITIC
 """Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
 
 
-def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
+def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> None:
     """Make what is missing or stale in a study, and first in its twin; tensors that cannot be continued are replaced.
 
     For the twin these are its tables; its page is made only if it exists already. If nothing is missing or stale, no
-    file is written, and neither Dagster nor PyTorch is loaded.
+    file is written, and neither Dagster nor PyTorch is loaded. With ``fresh`` everything is rebuilt, as if nothing were
+    stored; what is published stays until it is replaced. ``force``: an asset of the study to rebuild, with everything
+    that depends on it, even if it is current.
 
-    Parameters
-    ----------
-    fresh
-        Whether everything is rebuilt, as if nothing were stored; what is published stays until it is replaced.
-    force
-        An asset to rebuild, with everything that depends on it, even if it is current; not of the twin.
-
-    Returns
-    -------
-    list
-        The assets of the study that were made.
-
-    Raises
-    ------
-    UserError
-        If the study, its twin or the asset is unknown, another process runs the study, a setting cannot be met, or a
-        blocking check finds a violation.
+    ``UserError`` if the study, its twin or the asset is unknown, another process runs the study, a setting cannot be
+    met, or a blocking check finds a violation.
     """
     study = find_study(home, name)
     known = [asset.name for asset in select_assets(study)]
@@ -60,54 +55,14 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     if not home.tensors(name).exists() and (controls := describe_controls(name, study)):
         logger.info("%s: %s", name, controls)
     if (twin := find_twin_name(name, study)) is not None:
-        _rebuild_stale(home, twin, select_twin_assets(home, twin), partial(find_stale_of_twin, home, twin))
+        needed = select_twin_assets(home, twin)
+        _rebuild_stale(home, twin, needed, lambda forced: find_stale_of_twin(home, twin, forced))
     if fresh:
         home.prepare()
         with home.reserve(name), home.set_stores_aside(name):
             _materialise(home, name, known, force="warehouse")
-        return known
-    return _rebuild_stale(home, name, known, partial(find_stale_assets, home, name, study), force)
-
-
-def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | None = None) -> dict[str, str]:
-    """Run the members of a family in order, each as ``run_study``, and make its tables and its page.
-
-    A member that fails does not stop the others.
-
-    Returns
-    -------
-    dict
-        What was told of each member that failed.
-
-    Raises
-    ------
-    UserError
-        If the tables of the family cannot be made.
-    """
-    failed = {}
-    for number, name in enumerate(family.members, 1):
-        logger.info("%s: %d of %d, %s", family.name, number, len(family.members), name)
-        try:
-            run_study(home, name, fresh=fresh, force=force)
-        except Exception as error:  # noqa: BLE001 (the other members are still run)
-            failed[name] = format_error(error)
-            logger.warning("%s: %s", name, failed[name])
-    if has_members(home, family) and explain_stale_family(home, family):
-        run_family_asset(home, family)
-    return failed
-
-
-def run_family_asset(home: Home, family: Family, tags: Mapping[str, str] | None = None) -> None:
-    """Materialise the tables and the page of a family.
-
-    Raises
-    ------
-    UserError
-        If another process makes them, no member has landed, or they cannot be made.
-    """
-    home.prepare()
-    with home.reserve(family.name):
-        _execute(home, family.name, ["family"], job="families", tags=tags)
+    else:
+        _rebuild_stale(home, name, known, lambda forced: find_stale_assets(home, name, study, forced), force)
 
 
 def _rebuild_stale(
@@ -116,15 +71,10 @@ def _rebuild_stale(
     needed: Sequence[str],
     find_stale: Callable[[str | None], Mapping[str, str]],
     force: str | None = None,
-) -> list[str]:
-    """Log which of the needed assets of a study are current, and make the others; return their names.
+) -> None:
+    """Log which of the needed assets of a study are current, and make the others.
 
     If the metrics turn out to be damaged, they and everything that depends on them are rebuilt as well.
-
-    Raises
-    ------
-    UserError
-        As ``run_study``.
     """
     reasons = find_stale(force)
     logger.info("%s: %s", name, _describe_current(needed, list(reasons)))
@@ -137,7 +87,6 @@ def _rebuild_stale(
         except DerivedDamageError as error:
             logger.warning("%s: %s; rebuilding it", name, str(error).partition(";")[0])
             run_assets(home, name, list(find_stale(METRICS)), force=METRICS)
-    return list(reasons)
 
 
 def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
@@ -151,40 +100,91 @@ def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
     return f"current: {', '.join(asset for asset in known if asset not in stale)}"
 
 
-def run_assets(
-    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
-) -> None:
-    """Materialise some assets of a study; tensors that cannot be continued are replaced.
+def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | None = None) -> dict[str, str]:
+    """Run the members of a family in order, each as ``run_study``, and make its tables and its page.
 
-    Raises
-    ------
-    UserError
-        As ``run_study``.
+    A member that fails does not stop the others; returns what was told of each. ``UserError`` if the tables of the
+    family cannot be made.
     """
+    failed = {}
+    for number, name in enumerate(family.members, 1):
+        logger.info("%s: %d of %d, %s", family.name, number, len(family.members), name)
+        try:
+            run_study(home, name, fresh=fresh, force=force)
+        except Exception as error:  # noqa: BLE001 (the other members are still run)
+            failed[name] = format_error(error)
+            logger.warning("%s: %s", name, failed[name])
+    if has_members(home, family) and explain_stale_family(home, family):
+        _run_family_asset(home, family)
+    return failed
+
+
+def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> Report:
+    """Rebuild what is stale in all studies and families, or in those named, one after the other in this process.
+
+    The name of a family stands for its members and for itself. A study that fails does not stop the others. The report
+    is written before the first run and after each. ``UserError`` if a study is named that does not exist.
+    """
+    unreadable = list_readable_studies(home)[1] if names else {}
+    for name in set(expand_names(home, names) if names else ()) - unreadable.keys():
+        find_study(home, name)
+    from dagster_project.records.opening import open_records
+
     home.prepare()
-    with home.reserve(name):
-        _materialise(home, name, assets, tags=tags, force=force)
+    with open_records(home) as instance:
+        report = plan(home, instance, "command", names)
+    if dry_run:
+        return report
+    write(home, report)
+    for index, entry in enumerate(report.entries):
+        if entry.state == "stale":
+            entries = list(report.entries)
+            entries[index] = _run_entry(home, report, entry)
+            report = replace(report, entries=tuple(entries))
+            write(home, report)
+    return report
+
+
+def _run_entry(home: Home, report: Report, entry: Entry) -> Entry:
+    """Rebuild what is stale in one study, or the tables and the page of a family."""
+    logger.info("%s: %s", entry.study, entry.reasons)
+    started = time.monotonic()
+    try:
+        if family := list_readable_families(home).get(entry.study):
+            _run_family_asset(home, family, report.tags(entry))
+        else:
+            run_assets(home, entry.study, list(entry.why), report.tags(entry))
+        outcome, message = "done", ""
+    except Exception as error:  # noqa: BLE001 (the other studies are still refreshed)
+        outcome, message = "failed", format_error(error)
+        logger.warning("%s: %s", entry.study, message)
+    return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)
 
 
 def run_report(home: Home, name: str) -> None:
-    """Materialise the report of a study that is landed.
-
-    Raises
-    ------
-    UserError
-        If the study is unknown or not landed.
-    """
+    """Write the report of a study that is landed; ``UserError`` if it is unknown or not landed."""
     find_study(home, name)
     run_assets(home, name, ["report"])
 
 
+def run_assets(
+    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
+) -> None:
+    """Materialise some assets of a study; tensors that cannot be continued are replaced. Errors as ``run_study``."""
+    home.prepare()
+    with home.reserve(name):
+        _materialise(home, name, assets, tags, force=force)
+
+
+def _run_family_asset(home: Home, family: Family, tags: Mapping[str, str] | None = None) -> None:
+    """Materialise the tables and the page of a family."""
+    home.prepare()
+    with home.reserve(family.name):
+        _execute(home, family.name, ["family"], job="families", config={}, tags=tags)
+
+
 def _materialise(
-    home: Home,
-    name: str,
-    assets: Sequence[str],
-    *,
-    tags: Mapping[str, str] | None = None,
-    force: str | None = None,
+    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
     check_start()
@@ -192,14 +192,9 @@ def _materialise(
     with ExitStack() as stack:
         if TENSOR_STORE.name in assets:
             stack.enter_context(check_inputs(home, name))
-        _execute(home, name, assets, config=partial(_configure, assets, force), tags=tags)
+        from dagster_project.defs.assets import configure_assets
 
-
-def _configure(assets: Sequence[str], force: str | None) -> dict[str, Any]:
-    """Run configuration of some assets of a study."""
-    from dagster_project.defs.assets import configure_assets
-
-    return configure_assets(assets, force)
+        _execute(home, name, assets, job="study", config=configure_assets(assets, force), tags=tags)
 
 
 def _execute(
@@ -207,8 +202,8 @@ def _execute(
     name: str,
     assets: Sequence[str],
     *,
-    job: str = "study",
-    config: Callable[[], Mapping[str, Any]] = dict,
+    job: str,
+    config: Mapping[str, Any],
     tags: Mapping[str, str] | None,
 ) -> None:
     """Record a run of some assets of a partition and execute it in this process."""
@@ -231,7 +226,7 @@ def _execute(
                 run_id=run_id,
                 partition_key=name,
                 asset_selection=select_steps(assets),
-                run_config={**QUIET, **config()},
+                run_config={**QUIET, **config},
                 tags={**living, **(tags or {})},
             )
     except DagsterAssetCheckFailedError as error:

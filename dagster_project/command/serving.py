@@ -20,10 +20,7 @@ ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def check_address(port: int, origins: Sequence[str]) -> None:
     """Refuse a port that cannot be listened on, and addresses of proxies that are not origins.
 
-    Raises
-    ------
-    UserError
-        In either case.
+    ``UserError`` in either case.
     """
     for origin in origins:
         parts = urlsplit(origin)

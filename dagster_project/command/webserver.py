@@ -1,14 +1,19 @@
-"""The process of the web UI: Dagster's application behind the guard of requests, with the daemon as its child."""
+"""The process of the web UI: Dagster's application behind a guard of requests, with the daemon as its child.
+
+Dagster's application itself runs mutations by GET and by POST of any content type, whatever ``Host`` and ``Origin``
+are. The guard lets pass requests of its own pages, and none that another website makes a browser send.
+"""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 import uvicorn
 from dagster import DagsterInstance
@@ -22,12 +27,13 @@ from dagster_webserver.cli import (
 )
 from dagster_webserver.version import __version__
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from dagster_project.command.request_guard import guard_requests
 from dagster_project.defs.assets import OURS
 from dagster_project.study.home import Home
 
@@ -41,6 +47,22 @@ START = "/runs"
 
 PATIENCE = 5.0
 """Seconds that the daemon has to end by itself."""
+
+
+LOOPBACK = ("127.0.0.1", "localhost")
+"""Names of this machine under which the web UI is opened."""
+
+METHODS = {"GET", "HEAD", "POST"}
+"""Methods that the web UI uses."""
+
+GRAPHQL = "/graphql"
+"""The path that runs queries and mutations; it answers only POST, and WebSockets."""
+
+JSON = "application/json"
+"""The only content type of a POST: a page of another origin cannot send it without asking first, which is refused."""
+
+HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
+"""Added to every answer: no other page may frame the web UI, or load what it answers."""
 
 
 def run_servers(port: int, origins: Sequence[str]) -> None:
@@ -68,6 +90,46 @@ def build_routes(reports: Path) -> list[Route]:
         return FileResponse(page, headers={"Content-Security-Policy": "sandbox allow-scripts allow-popups"})
 
     return [Route("/", RedirectResponse(START)), Route(f"{OURS.pages}/{{name}}.html", show_page)]
+
+
+def guard_requests(app: ASGIApp, port: int, origins: Iterable[str] = ()) -> ASGIApp:
+    """An application that refuses requests of other origins or for other hosts, and passes the others to ``app``.
+
+    It listens on this port of the loopback interface; ``origins`` are those of proxies in front of it, as browsers show
+    them, such as ``https://geometry.example.org``.
+    """
+    own = {f"http://{host}{'' if port == 80 else f':{port}'}" for host in LOOPBACK} | set(origins)
+    hosts = sorted({urlsplit(origin).hostname or "" for origin in own})
+
+    async def answer_own(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_isolated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refusal = _explain_refusal(scope, own) if scope["type"] in {"http", "websocket"} else None
+        answer = app if refusal is None else PlainTextResponse(f"Refused: {refusal}\n", status_code=403)
+        await answer(scope, receive, send_isolated)
+
+    return TrustedHostMiddleware(answer_own, allowed_hosts=hosts, www_redirect=False)
+
+
+def _explain_refusal(scope: Scope, own: set[str]) -> str | None:
+    """Why a request is refused, if its origin is foreign or a foreign page could send it unasked; else None.
+
+    A request without ``Origin`` is either a GET or not from a browser.
+    """
+    headers = Headers(scope=scope)
+    if any(origin not in own for origin in headers.getlist("origin")):
+        return "this web UI answers no page of another origin"
+    if scope["type"] == "websocket":
+        return None
+    if scope["method"] not in METHODS:
+        return f"the method {scope['method']} is not used"
+    if scope["method"] == "POST":
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        return None if kind == JSON else f"the content type must be {JSON}"
+    return "queries and mutations are sent by POST" if scope["path"].rstrip("/") == GRAPHQL else None
 
 
 def _end_with_parent() -> None:

@@ -14,14 +14,11 @@ from pydantic import Field
 
 import sql
 from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Markdown
-from dagster_project.assets.catalogue import ASSETS, make_each, prepare_work
+from dagster_project.assets.catalogue import ASSETS, STEPS, make_each, prepare_work
 from dagster_project.records.registration import studies
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.places import Place
-
-STEPS = {record.name: ("effects" if record.pool else "tables") if record.tables else record.name for record in ASSETS}
-"""Dagster's asset of each record: small tables are one, and those that need the model another."""
 
 
 class MakeConfig(dg.Config):

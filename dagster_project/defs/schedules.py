@@ -13,6 +13,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import (
     UnresolvedAssetJobDefinition,  # Dagster exports no name for it
 )
 
+from dagster_project.assets.catalogue import STEPS
 from dagster_project.assets.families import (
     compute_family_version,
     compute_inputs_digest,
@@ -20,7 +21,7 @@ from dagster_project.assets.families import (
     has_members,
     make_family,
 )
-from dagster_project.defs.assets import STEPS, Naming, configure_assets, select_steps
+from dagster_project.defs.assets import Naming, configure_assets, select_steps
 from dagster_project.records.registration import families, find_unended_runs, register_studies
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home

@@ -59,10 +59,7 @@ class Home:
         Tensor stores are in it, or in the location that ``ATTENTION_GEOMETRY_TENSORS`` names; metrics likewise with
         ``ATTENTION_GEOMETRY_METRICS``.
 
-        Raises
-        ------
-        UserError
-            If the location of such stores is a URL that cannot be used.
+        ``UserError`` if the location of such stores is a URL that cannot be used.
         """
         return cls(data_root(), _read_place(TENSORS_VARIABLE), _read_place(METRICS_VARIABLE))
 
@@ -143,10 +140,7 @@ class Home:
     def claim(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
         """Hold a study exclusively inside the context; or one shard of it, alongside others of the same division.
 
-        Raises
-        ------
-        UserError
-            If another process is working on the study or shard, or on a shard of another division.
+        ``UserError`` if another process is working on the study or shard, or on a shard of another division.
         """
         self._create_roots()
         mine = self.lock(study) if shard is None else self.locate_shard_lock(study, shard)
@@ -169,10 +163,7 @@ class Home:
     def reserve(self, study: str) -> Iterator[None]:
         """Reserve a study for one process from the first step of a run to its last; each step claims it in between.
 
-        Raises
-        ------
-        UserError
-            If another process runs the study, or removes files of it.
+        ``UserError`` if another process runs the study, or removes files of it.
         """
         self._create_roots()
         with hold_lock(self._locate_run_lock(study), f"study '{study}'", wait=0):
@@ -218,10 +209,7 @@ class Home:
         claimed
             Whether the caller has claimed the study; if not, the body claims it itself, or in several steps.
 
-        Raises
-        ------
-        UserError
-            If another process is working on the study.
+        ``UserError`` if another process is working on the study.
         """
         with nullcontext() if claimed else self.claim(study):
             moved = self._set_aside(study)
@@ -283,10 +271,7 @@ def is_own_folder(folder: Path) -> bool:
 def prepare_scratch() -> Path:
     """Create the folder of temporary files, which no other user may enter.
 
-    Raises
-    ------
-    UserError
-        If the path, which others can know, is theirs, or cannot be created.
+    ``UserError`` if the path, which others can know, is theirs, or cannot be created.
     """
     folder = locate_scratch()
     with suppress(OSError):

@@ -1,17 +1,20 @@
-"""The settings of a study: what is extracted from which model and text, and how it is analysed.
+"""The settings of a study: what is extracted from which model and text, and how it is analysed; and its controls.
 
 Holds ``Study`` and its parts, with the checks that need no file; the files that define studies are in
-``dagster_project.study.studies``.
+``dagster_project.study.studies``. Controls are the twin, with random weights in the same architecture, and the probe of
+repeated tokens. A study names its twin, or requests one with ``twin: random``, which is then the study ``NAME-random``.
 """
 
 import re
-import sys
+from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, field_validator
 
-from extract.settings import SYNTHETIC, ExtractionSettings, Settings, Whole, refuse
+from extract.settings import REPEATED, SYNTHETIC, ExtractionSettings, Settings, Whole, refuse
+from reports.findings.numbers import count
+from storage.errors import UserError
 
 RANDOM = "random"
 """The value of ``twin`` by which a study requests a generated twin, and of ``weights`` for random ones."""
@@ -23,42 +26,29 @@ TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
 """Most temperatures in a study, and their range: outside it all weight is on one key, or spread over all."""
 
 
-def _parse_kappas(given: object) -> tuple[float, ...]:
-    """Check that upper bounds can be computed for the numbers, and sort them."""
-    numbers = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
-    if numbers is None:
-        refuse(f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers")
-    return numbers
+def _sort_distinct(given: tuple[float, ...]) -> tuple[float, ...]:
+    """Check that a list of numbers names every number once, and sort it."""
+    return tuple(sorted(_check_distinct(given)))
 
 
-def _parse_temperatures(given: object) -> tuple[float, ...]:
-    """Check that weights can be computed at the temperatures, and sort them."""
-    numbers = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
-    if numbers is None:
-        refuse(f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}")
-    return numbers
-
-
-def _sort_numbers(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
-    """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
-    numbers = given if isinstance(given, list | tuple) else ()
-    ordered = sorted(
-        {float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high}
-    )
-    return tuple(ordered) if 1 <= len(numbers) <= most and len(ordered) == len(numbers) else None
-
-
-def _is_number(given: object) -> bool:
-    """Whether a value is a number; true and false are not."""
-    return isinstance(given, int | float) and not isinstance(given, bool)
-
-
-def _check_distinct(given: tuple[object, ...]) -> tuple[object, ...]:
+def _check_distinct(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Check that a list names no value twice."""
     if len(set(given)) < len(given):
         refuse("input should name every value once")
     return given
 
+
+Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+"""A number; ``true`` is none."""
+
+Kappas = Annotated[tuple[Positive, ...], Field(min_length=1, max_length=KAPPAS), AfterValidator(_sort_distinct)]
+"""Values of κ in ascending order."""
+
+Temperature = Annotated[Positive, Field(ge=COLDEST, le=HOTTEST)]
+Temperatures = Annotated[
+    tuple[Temperature, ...], Field(min_length=1, max_length=TEMPERATURES), AfterValidator(_sort_distinct)
+]
+"""Temperatures in ascending order."""
 
 Sizes = Annotated[tuple[Annotated[Whole, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
 """Sizes of simulated heads."""
@@ -111,11 +101,6 @@ class Nulls(Settings):
     )
 
 
-def _parse_nulls(given: object) -> object:
-    """Read null as no draws."""
-    return {"draws": 0} if given is None else given
-
-
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -155,7 +140,7 @@ MEASURED = ("kappas", "scale")
 class AnalysisSettings(Settings):
     """How the metrics of a study are computed and shown."""
 
-    kappas: Annotated[tuple[float, ...], BeforeValidator(_parse_kappas)] = Field(
+    kappas: Kappas = Field(
         default=(0.5,),
         description="list of the values of κ to compute upper bounds for; the paper leaves κ open, and a variance "
         "proxy c B²/d means κ = 1/(2c)",
@@ -168,7 +153,7 @@ class AnalysisSettings(Settings):
     monte_carlo: MonteCarloGrid | None = Field(
         default=None, description="grid of simulated heads to test the bounds in expectation; none if omitted"
     )
-    temperatures: Annotated[tuple[float, ...], BeforeValidator(_parse_temperatures)] = Field(
+    temperatures: Temperatures = Field(
         default=(0.25, 0.5, 1.0, 2.0, 4.0),
         description="list of the temperatures T at which selections are measured as well, with weights softmax(l/T) "
         "computed from the stored ones",
@@ -179,7 +164,7 @@ class AnalysisSettings(Settings):
         description="number of sequences, the first ones, used for selections at other temperatures, all if there are "
         "fewer; the sensitivity of weights to their logits is computed for all sequences",
     )
-    nulls: Annotated[Nulls, BeforeValidator(_parse_nulls)] = Field(
+    nulls: Annotated[Nulls, BeforeValidator(lambda given: {"draws": 0} if given is None else given)] = Field(
         default_factory=Nulls,
         description="null models that Precision, Recall, F, specificity and AUC of every head are compared with: "
         "random selections, and shuffled value states; with null or 0 draws, neither AUC nor nulls are computed",
@@ -277,3 +262,87 @@ class Study(ExtractionSettings):
     def select_extraction(self) -> ExtractionSettings:
         """The settings that determine the tensors."""
         return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "needs_gpu", "twin"}))
+
+
+# --- controls ---
+
+SEQUENCES = 8
+"""Most sequences of a generated twin; it measures the last query alone, at one temperature, and has no probe, in which
+random weights copy nothing, so that it costs little."""
+
+EVERY_QUERY_KEYS = 1024
+"""Longest context of which a new study measures every query unless asked not to: the work grows as its cube."""
+
+SUFFIX = "-random"
+
+
+def find_twin_name(name: str, study: Study) -> str | None:
+    """The name of a study's twin; None if it has none."""
+    return f"{name}{SUFFIX}" if study.twin == RANDOM else study.twin
+
+
+def make_random_twin(study: Study) -> Study:
+    """The generated twin of a study: the same but for its weights, on few sequences and one query, without a probe."""
+    given = study.model_dump(exclude={"twin", "queries", "probe", "every_query"})
+    last = study.query_positions[-1]
+    effects = given["analysis"]["effects"]
+    if effects is not None:
+        effects = effects | {"sequences": min(effects["sequences"], SEQUENCES)}
+    changed = {
+        "model": given["model"] | {"weights": "random", "quantised": None},
+        "sequences": min(study.sequences, SEQUENCES),
+        "queries": None if last == study.context_length - 1 else (last,),
+        "analysis": given["analysis"] | {"monte_carlo": None, "temperatures": (1.0,), "effects": effects},
+    }
+    return type(study).model_validate(given | changed)
+
+
+def iterate_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the studies of a file, each followed by that of its generated twin, if it requests one."""
+    for name, settings in entries.items():
+        yield name
+        if isinstance(settings, dict) and settings.get("twin") == RANDOM:
+            yield f"{name}{SUFFIX}"
+
+
+def find_owner(name: object, entries: Mapping[str, Any]) -> str | None:
+    """The study of a file whose generated twin has this name; None if there is none."""
+    owner = str(name).removesuffix(SUFFIX)
+    settings = entries.get(owner)
+    asks = isinstance(settings, dict) and settings.get("twin") == RANDOM
+    return owner if asks and owner != name else None
+
+
+def choose_controls(
+    twin: str | None, *, no_twin: bool, no_probe: bool, every_query: bool | None, default: bool, keys: int | None
+) -> dict[str, str | bool | None]:
+    """The settings of twin, probe and every query, as they were given; if they were not, by ``default`` or none.
+
+    keys: tokens of a sequence; of more than ``EVERY_QUERY_KEYS`` every query is measured only where it is asked for.
+    ``UserError`` if a twin is named and left out.
+    """
+    if twin is not None and no_twin:
+        raise UserError(f"--twin {twin} and --no-twin exclude each other; leave one of them out")
+    affordable = keys is not None and keys <= EVERY_QUERY_KEYS
+    chosen: dict[str, str | bool | None] = (
+        {"twin": RANDOM, "probe": REPEATED, "every_query": affordable} if default else {}
+    )
+    chosen |= {} if twin is None else {"twin": twin}
+    chosen |= {} if every_query is None else {"every_query": every_query}
+    left_out = {"twin": no_twin, "probe": no_probe}
+    return chosen | {control: None for control, absent in left_out.items() if absent}
+
+
+def describe_controls(name: str, study: Study) -> str | None:
+    """What twin and probe of a study cost, in forward passes of one sequence; None if it has neither."""
+    own, parts = study.sequences, []
+    probed = own if study.probe else 0
+    beside = min(own, SEQUENCES) if study.twin == RANDOM else 0
+    if probed:
+        parts.append(f"{probed:,} of repeated tokens (the probe)")
+    if beside:
+        parts.append(f"{beside:,} with random weights (the twin, {name}{SUFFIX})")
+    if not parts:
+        return None
+    ratio = (own + probed + beside) / own
+    return f"{count(own, 'sequence')}, and {' and '.join(parts)}: {ratio:.3g} times as many forward passes"

@@ -1,11 +1,15 @@
 """Files of studies: ``studies.yaml``, read with errors that name study, field and remedy, and records of new studies.
 
+Keys that occur twice are errors, and documents that would take much time or memory are refused.
+
 The settings of a study are in ``dagster_project.study.settings``.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,11 +17,16 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from dagster_project.study.documents import LARGEST, parse_yaml
 from dagster_project.study.families import Entries, Family, Fault, expand_families
 from dagster_project.study.home import Home, is_valid_name
-from dagster_project.study.settings import RANDOM, Study
-from dagster_project.study.twins import find_owner, find_twin_name, iterate_with_twins, make_random_twin
+from dagster_project.study.settings import (
+    RANDOM,
+    Study,
+    find_owner,
+    find_twin_name,
+    iterate_with_twins,
+    make_random_twin,
+)
 from extract.hub import exists
 from storage.errors import QuotingError, UserError
 from storage.files.locks import hold_lock
@@ -30,6 +39,22 @@ COMMAND_LINE = "command line"
 HEADING = "studies:"
 """The first line of a studies file that this program writes."""
 
+DEEPEST = 32
+"""Most levels of nesting; ``studies.yaml`` has five."""
+
+MOST_ALIASES = 1000
+"""Most references to anchors: each may expand to a document as large as the rest."""
+
+MOST_EVENTS = 2**16
+"""Most values, and beginnings and ends of lists and mappings: those of a thousand studies."""
+
+LARGEST = 10_000_000
+"""Most characters of a document."""
+
+
+EVENTS = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reads a document ten times as fast where PyYAML is compiled, but quotes no lines in errors."""
+
 
 def locate_shipped_file() -> Path:
     """The shipped ``studies.yaml``: next to the packages in a checkout, inside this package when installed."""
@@ -40,10 +65,7 @@ def locate_shipped_file() -> Path:
 def list_studies(home: Home) -> dict[str, Study]:
     """All studies by name: those shipped and those recorded in the data root.
 
-    Raises
-    ------
-    UserError
-        If a file has an error, or both define the same name.
+    ``UserError`` if a file has an error, or both define the same name.
     """
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
     return {name: _resolve_study(home, name, shipped, own) for name in _list_names(shipped, own)}
@@ -144,10 +166,7 @@ def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Stu
 def find_study(home: Home, name: str) -> Study:
     """The study called ``name``; errors in other studies are ignored.
 
-    Raises
-    ------
-    UserError
-        If there is none; the message suggests the closest name.
+    ``UserError`` if there is none; the message suggests the closest name.
     """
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
     if name in _list_names(shipped, own):
@@ -191,10 +210,7 @@ def check_twin(home: Home, name: str, study: Study) -> None:
 def read_studies(path: Path) -> dict[str, Study]:
     """Read the studies of one file, with their generated twins; none if the file does not exist.
 
-    Raises
-    ------
-    UserError
-        If the file is not valid YAML or a study in it is malformed.
+    ``UserError`` if the file is not valid YAML or a study in it is malformed.
     """
     entries = _read_entries(path).studies
     studies = {
@@ -240,10 +256,7 @@ def _anchor_paths(settings: object, folder: Path) -> object:
 def parse_study(name: object, settings: object, source: object) -> Study:
     """Parse the settings of one study.
 
-    Raises
-    ------
-    UserError
-        If the name is not a safe file name, or a field is unknown, missing or malformed.
+    ``UserError`` if the name is not a safe file name, or a field is unknown, missing or malformed.
     """
     if not isinstance(name, str) or not is_valid_name(name):
         raise UserError(
@@ -313,10 +326,7 @@ def record_tentatively(home: Home, name: str, settings: Mapping[str, Any]) -> It
 def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     """Add a study to the data root's own file; return False if it exists, or is shipped, with the same settings.
 
-    Raises
-    ------
-    UserError
-        If the settings are malformed, or another study has the name.
+    ``UserError`` if the settings are malformed, or another study has the name.
     """
     study = parse_study(name, dict(settings), COMMAND_LINE)
     home.prepare()
@@ -364,3 +374,68 @@ def _replace(path: Path, text: str) -> None:
     with stage_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
         read_studies(partial)
+
+
+# --- YAML ---
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A loader of plain values that refuses duplicate keys, and values that Python cannot hold or print."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct the value of a node; ``ConstructorError`` for a date that does not exist, or a very long number."""
+        try:
+            made = super().construct_object(node, deep)
+            str(made if isinstance(made, int) else "")
+        except (ValueError, OverflowError) as error:
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+        return made
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Construct the mapping of a node; ``ConstructorError`` if a key occurs twice."""
+        places: dict[str, yaml.Mark] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in places:
+                    first = f"'{key.value}' is defined twice, first"
+                    raise yaml.constructor.ConstructorError(first, places[key.value], "and again", key.start_mark)
+                places[key.value] = key.start_mark
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse a YAML document.
+
+    Raises
+    ------
+    yaml.YAMLError
+        If it is not valid, a key occurs twice, it holds a value that cannot be read, or it is too large, too deeply
+        nested or has too many values or references.
+    """
+    return deepcopy(_load_document(text))
+
+
+@lru_cache(maxsize=8)
+def _load_document(text: str) -> Any:
+    if len(text) > LARGEST:
+        raise yaml.YAMLError(f"it has {len(text)} characters; the limit is {LARGEST}")
+    with suppress(yaml.MarkedYAMLError):  # told by the loader
+        _refuse_large(text)
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader)
+
+
+def _refuse_large(text: str) -> None:
+    """Refuse a document (``YAMLError``) that would take much time or memory to load, as soon as that is seen."""
+    depth = aliases = 0
+    for number, event in enumerate(yaml.parse(text, Loader=EVENTS)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        counts = (
+            (depth, DEEPEST, "levels of nesting"),
+            (aliases, MOST_ALIASES, "aliases"),
+            (number, MOST_EVENTS, "values"),
+        )
+        for count, most, what in counts:
+            if count > most:
+                raise yaml.YAMLError(f"it has more than {most} {what}; simplify it\n{event.start_mark}")

@@ -72,10 +72,7 @@ def clear_study(home: Home, name: str) -> Iterator[Removal]:
     If the process is killed, clearing again removes the rest. Processes that have the database open keep reading it.
     Pages that compare the study with others are removed too.
 
-    Raises
-    ------
-    UserError
-        If there is neither a study nor any file of this name, or another process is working on the study.
+    ``UserError`` if there is neither a study nor any file of this name, or another process is working on the study.
     """
     if not list_stored(home, name):
         find_study(home, name)

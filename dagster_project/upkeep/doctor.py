@@ -237,10 +237,7 @@ class Verdict:
 def verify(home: Home) -> Iterator[Verdict]:
     """Read everything that has checksums: all stores, parts and pieces of tables, databases, Dagster's records.
 
-    Raises
-    ------
-    UserError
-        If an object store does not answer.
+    ``UserError`` if an object store does not answer.
     """
     for name in _list_stored(home, "tensors"):
         place = home.tensors(name)
@@ -295,10 +292,7 @@ def _verify_records(home: Home) -> Verdict:
 def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
     """The damage that a check finds: the first check takes no lock; damage is confirmed while no process works on it.
 
-    Raises
-    ------
-    UserError
-        If an object store does not answer.
+    ``UserError`` if an object store does not answer.
     """
     look = partial(_find_damage, look, what, study)
     if look() is None:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from dagster_project.assets.asset import Asset, Snapshot
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
+from dagster_project.study.settings import Study, find_twin_name
 from dagster_project.study.studies import find_study
-from dagster_project.study.twins import find_twin_name
 
 SHOWING = ("claims", "report")
 """The assets that show the landed results of a study and compare them with its twin; no asset is made from them."""
@@ -32,10 +31,7 @@ def find_stale_assets(home: Home, name: str, study: Study, force: str | None = N
     force
         An asset that counts as stale in any case.
 
-    Raises
-    ------
-    UserError
-        If a local model or corpus is missing or cannot be read, or an object store does not answer.
+    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
     snapshot = Snapshot(home, name, study, ASSETS)
     wanted = select_assets(study)

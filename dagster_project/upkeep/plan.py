@@ -16,7 +16,7 @@ from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
-from dagster_project.study.settings import RANDOM, Study
+from dagster_project.study.settings import RANDOM, Study, find_twin_name
 from dagster_project.study.studies import (
     expand_names,
     find_study,
@@ -25,7 +25,6 @@ from dagster_project.study.studies import (
     locate_shipped_file,
     read_studies,
 )
-from dagster_project.study.twins import find_twin_name
 from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
 from storage.errors import UserError, format_error
 from storage.files.staging import write_atomically
@@ -110,10 +109,7 @@ def plan(
     generated twin. The name of a family stands for its members. A family follows its members; with the schedule, it
     does with the sensor ``families_current``, and has no entry.
 
-    Raises
-    ------
-    UserError
-        If a study is named that does not exist.
+    ``UserError`` if a study is named that does not exist.
     """
     from dagster_project.records.registration import find_unended_runs, mark_dead_runs
 
@@ -203,10 +199,7 @@ def read_latest(home: Home) -> Report:
 
     These are the runs that the schedule requested, and the one during which a command was killed.
 
-    Raises
-    ------
-    UserError
-        If there is no report, or it cannot be read.
+    ``UserError`` if there is no report, or it cannot be read.
     """
     from dagster_project.records.opening import open_records
 

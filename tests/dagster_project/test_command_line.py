@@ -1,29 +1,35 @@
-"""The command line's own things: the data root, doctor, help, and what a folder's name may be."""
+"""The command line's own things: data root, help, doctor, guides, completion, JSON, and terminals of every kind."""
 
+import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
 from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.command import options
+from dagster_project.command.cli import app
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
+from dagster_project.study.studies import find_study, list_studies
+from extract import checks
+from reports.overviews import render_catalogue
+from storage.errors import UserError
+from storage.warehouse.documentation import list_examples, render_example
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
-from tests.storage.earlier import rewrite_inputs
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
 
 COUNT = ("sql", "SELECT count(*) AS c FROM studies", "--format", "csv")
-ONE, NONE = '"c"\n1\n', '"c"\n0\n'
 
 
 def test_the_data_root_may_be_named_before_or_after_the_command(mine: Path, tmp_path: Path) -> None:
-    assert attention_geometry("--home", mine, *COUNT, cwd=tmp_path).text == ONE
-    assert attention_geometry(*COUNT, "--home", mine, cwd=tmp_path).text == ONE
-    assert attention_geometry(*COUNT, cwd=tmp_path).text == NONE
+    assert attention_geometry("--home", mine, *COUNT, cwd=tmp_path).text == '"c"\n1\n'
+    assert attention_geometry(*COUNT, "--home", mine, cwd=tmp_path).text == '"c"\n1\n'
+    assert attention_geometry(*COUNT, cwd=tmp_path).text == '"c"\n0\n'
 
 
 def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
@@ -31,33 +37,30 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     assert (found.code, found.errors) == (0, "")
     for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
         assert word in found.text
-    assert re.search(r"tensors +│ mine +│ complete: 4 sequences", found.text)
-    assert re.search(r"metrics +│ mine +│ complete: 2 layers", found.text)
     study = find_study(Home(mine), "mine")
     tables = sum(len(step.tables) for step in SUMMARIES if step.is_wanted(study))
-    assert re.search(rf"parts +│ mine +│ complete: {tables} tables", found.text)
+    for kind, state in (("tensors", "4 sequences"), ("metrics", "2 layers"), ("parts", f"{tables} tables")):
+        assert re.search(rf"{kind} +│ mine +│ complete: {state}", found.text)
     assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 
 def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> None:
-    store = SequenceStore.open(Home(copied).tensors("mine"), TENSORS)
-    store.array("finished")[1:3] = 0
+    SequenceStore.open(Home(copied).tensors("mine"), TENSORS).array("finished")[1:3] = 0
     (copied / "tensors" / "other.zarr").mkdir()
     (copied / "warehouse" / f"mine.{'0123' * 8}.partial").touch()
-    making.find_part(Home(copied), "mine", "coverage_by_sequence").write_bytes(b"")
+    table = making.find_part(Home(copied), "mine", "coverage_by_sequence")
+    table.write_bytes(b"")
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
     assert "is damaged" in found.text
     assert "incomplete: coverage_by_sequence missing or damaged; run the study again" in found.text
     assert f"mine.{'0123' * 8}.partial" in found.text
-
-
-def test_doctor_has_metrics_of_an_earlier_version_made_anew_without_extracting(copied: Path) -> None:
-    rewrite_inputs(copied / "metrics" / "mine.parts", metrics_version=1)
-    found = attention_geometry("doctor", home=copied).text
-    assert "incomplete: 2 of 2 layers are missing; run the study again" in found
-    assert "--fresh" not in found
+    verified = attention_geometry("doctor", "--verify", "--json", home=copied)
+    damaged = {row["read"]: row["state"] for row in json.loads(verified.text)["checksums"]}
+    assert verified.code == 1
+    assert "attention-geometry run mine" in damaged[str(table)]
+    assert re.fullmatch(r"\d+ intact", damaged["all others"])
 
 
 def test_names_of_folders_are_text_and_no_markup(tmp_path: Path) -> None:
@@ -69,52 +72,16 @@ def test_names_of_folders_are_text_and_no_markup(tmp_path: Path) -> None:
     assert "/m[red]/[/x]" in attention_geometry("studies", home=home).text
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("studies",), ("report",), ("sql",), ("doctor",), ("ui",)])
-def test_help_teaches(command: tuple[str, ...], tmp_path: Path) -> None:
-    shown = attention_geometry(*command, "--help", cwd=tmp_path)
+@pytest.mark.parametrize("command", ["", "run", "sql"])
+def test_help_teaches(command: str, tmp_path: Path) -> None:
+    shown = attention_geometry(*command.split(), "--help", cwd=tmp_path)
     assert shown.code == 0
     assert "--home" in shown.text
     of_the_library = {"--help", "--install-completion", "--show-completion"}
-    options = {words[1]: words for line in shown.text.splitlines() if (words := line.split())[1:]}
-    assert {name for name, words in options.items() if "<bool>" in words} <= of_the_library  # flags have no value
-    if command in {(), ("run",), ("sql",), ("report",)}:
-        assert f"attention-geometry {command[0] if command else 'run'}" in shown.text
+    named = {words[1]: words for line in shown.text.splitlines() if (words := line.split())[1:]}
+    assert {name for name, words in named.items() if "<bool>" in words} <= of_the_library  # flags have no value
+    assert f"attention-geometry {command or 'run'}" in shown.text
     assert files(tmp_path) == {}
-
-
-def test_the_console_script_is_this_program(mine: Path) -> None:
-    assert PROGRAM.exists()
-    done = in_own_process("--home", mine, *COUNT)
-    assert (done.code, done.text, done.errors) == (0, ONE, "")
-
-
-ENDINGS = """
-import atexit, sys
-from types import ModuleType
-
-from dagster_project.command import cli, program
-
-class Taken:
-    def __del__(self):
-        print("taken apart", flush=True)
-
-def main():
-    sys.modules["kept"] = kept = ModuleType("kept")
-    kept.taken = Taken()
-    atexit.register(print, "handled")
-    print("written")
-    {end}
-
-cli.main = main
-program.program()
-"""
-
-
-@pytest.mark.parametrize(("end", "code"), [("pass", 0), ("sys.exit(3)", 3), ("1 / 0", 1)])
-def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
-    assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
 
 
 def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,3 +91,147 @@ def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: py
     refused = attention_geometry("report", "mine", "--open", home=mine).complaint
     assert refused == f"No browser could be started; open {mine}/reports/mine.html by hand"
     assert opened == [(mine / "reports" / "mine.html").as_uri()]
+
+
+# --- what scripts and shells use ---
+
+
+def test_what_scripts_read_is_json(mine: Path) -> None:
+    def tell(*arguments: object) -> dict[str, object]:
+        done = attention_geometry(*arguments, "--json", home=mine)
+        assert done.code == 0, done.errors
+        found: dict[str, object] = json.loads(done.text)
+        return found
+
+    ran = tell("run", "mine")
+    assert (ran["study"], ran["report"]) == ("mine", f"{mine}/reports/mine.html")
+    assert {"N", "precision", "recall"} <= ran["results"][0].keys()
+    assert {"claim", "verdict"} <= ran["claims"][0].keys()
+    assert {row["store"] for row in tell("doctor")["stores"]} >= {"tensors", "metrics", "warehouse"}
+    planned = tell("refresh", "mine", "--dry-run")
+    assert (planned["study"], planned["state"], planned["why"]) == ("mine", "fresh", {})
+
+
+def test_the_shell_completes_studies_assets_and_tables(mine: Path) -> None:
+    context = typer.Context(get_command(app))
+    context.params = {"home": mine}
+    assert options.complete_study(context, "mi") == ["mine", "mistral-7b", "mistral-7b-random"]
+    assert options.complete_relation("head_t") == ["head_taxonomy"]
+    assert "tensors" in options.complete_asset("")
+    context.params = {"home": mine / "studies.yaml" / "below"}
+    assert options.complete_study(context, "mi") == ["mistral-7b", "mistral-7b-random"]
+
+
+def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {name for name, study in list_studies(Home(tmp_path)).items() if study.needs_gpu}
+    assert large == {f"{name}{twin}" for name in ("llama-2-7b", "gemma-7b", "mistral-7b") for twin in ("", "-random")}
+    rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
+    assert {row["study"] for row in rows if row["state"] == "not run; needs a GPU"} == large
+    monkeypatch.setattr(checks, "_count_gpus", lambda: 0)
+    assert "The study needs a GPU (needs_gpu)" in attention_geometry("run", "gemma-7b", home=tmp_path).complaint
+    for count in (1, None):  # none: another system than Linux has to say
+        monkeypatch.setattr(checks, "_count_gpus", lambda found=count: found)
+        checks.check_device("auto", needs_gpu=True)
+    monkeypatch.setattr(checks, "_count_gpus", lambda: 1)
+    with pytest.raises(UserError, match="has 1 CUDA devices"):
+        checks.check_device("cuda:1")
+
+
+# --- tour, schema and assets ---
+
+
+def test_the_tour_lists_its_questions_without_any_data_and_says_how_to_get_some(tmp_path: Path) -> None:
+    shown = attention_geometry("tour", home=tmp_path, COLUMNS="200")
+    assert (shown.code, shown.errors) == (0, "")
+    assert all(
+        f" {number}   {example.meaning}" in shown.text for number, example in enumerate(list_examples(), start=1)
+    )
+    assert files(tmp_path) == {}
+    assert "attention-geometry run embedded" in attention_geometry("tour", 1, home=tmp_path).complaint
+
+
+def test_a_question_shows_its_statement_and_its_answer(landed_root: Path) -> None:
+    shown = attention_geometry("tour", 11, home=landed_root)
+    text = render_example(list_examples()[10], "small")
+    assert (shown.code, shown.errors) == (0, "")
+    assert list_examples()[10].meaning in shown.text
+    assert text in shown.text
+    assert shown.text.split(";\n", 1)[1].split()[:4] == ["layer", "Retriever", "Mixer", "Reset"]
+    alone = attention_geometry("tour", 11, "--study", "small", "--sql", home=landed_root).text
+    assert alone == f"-- {list_examples()[10].meaning}\n{text}\n"
+    rows = json.loads(attention_geometry("sql", "--format", "json", home=landed_root, stdin=alone).text)
+    assert list(rows[0])[:4] == ["layer", "Retriever", "Mixer", "Reset"]
+
+
+def test_the_page_has_every_question_and_mistakes_are_one_line(landed_root: Path) -> None:
+    page = attention_geometry("tour", "--format", "markdown", home=landed_root).text
+    assert page.count("\n## ") == page.count("\n```sql\n") == len(list_examples())
+    assert "Results are of the study small." in page
+    for arguments, said in (
+        ((1000,), f"The tour has no question 1000; choose from 1 to {len(list_examples())}"),
+        ((0,), "The tour has no question 0"),
+        ((3, "--study", "other"), "There is no landed study 'other'; choose from small"),
+        ((7, "--format", "markdown"), "--format markdown prints the page of all questions"),
+        (("--sql",), "--sql prints the statement of one question"),
+    ):
+        assert said in attention_geometry("tour", *arguments, home=landed_root).complaint
+
+
+def test_the_schema_lists_what_there_is_and_describes_one() -> None:
+    assert attention_geometry("schema", "--html").text == render_catalogue()
+    listed = attention_geometry("schema").text
+    assert all(name in listed for name in ("selection_counts", "claims", "best_n", "f_score"))
+    described = attention_geometry("schema", "selection").text
+    assert described.startswith("view selection\none row per (study, sequence, query, layer, head, n)\n")
+    assert "f_r_min" in described
+    assert "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)" in attention_geometry("schema", "best_n").text
+    assert "no table, view or macro 'selections'" in attention_geometry("schema", "selections").complaint
+    assert "omit it to see 'selection'" in attention_geometry("schema", "selection", "--html").complaint
+
+
+# --- terminals and pipes ---
+
+
+def test_tables_keep_to_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    for command in (("schema",), ("schema", "selection"), ("tour",), ("assets",), ("studies", "--home", tmp_path)):
+        shown = attention_geometry(*command, COLUMNS="40").text
+        assert max(map(len, shown.splitlines())) <= 40, command
+
+
+def run_in_shell(line: str, **variables: str) -> tuple[int, bytes, str]:
+    """Exit code, standard output and standard error of the command line in a shell."""
+    done = subprocess.run(
+        ["bash", "-c", line.replace("AG", str(PROGRAM))],
+        env=environment(**variables),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def test_a_terminal_of_latin_1_keeps_what_it_has_and_formats_are_utf_8(tmp_path: Path) -> None:
+    line = f"AG sql \"SELECT 'é ρ' AS a\" --home {tmp_path} --format "
+    code, shown, errors = run_in_shell(f"{line} table", PYTHONIOENCODING="latin-1")
+    assert (code, errors) == (0, "")
+    assert r"é \u03c1" in shown.decode("latin-1")
+    assert run_in_shell(f"{line} json", PYTHONIOENCODING="latin-1") == (0, '[{"a": "é ρ"}]\n'.encode(), "")
+
+
+@pytest.mark.slow
+def test_output_that_nobody_reads_is_no_error() -> None:
+    assert run_in_shell("AG tour | true; exit ${PIPESTATUS[0]}") == (0, b"", "")
+    assert run_in_shell("AG sql 'FROM range(1000000)' --format csv | head -n 1; exit ${PIPESTATUS[0]}")[::2] == (0, "")
+    assert run_in_shell("AG tour >&-") == (0, b"", "")
+    assert run_in_shell("AG tour 99 >&- 2>&-") == (1, b"", "")
+
+
+@pytest.mark.one_case
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("command", ["tour", "--version", "sql 'SELECT 1' --format csv --home HOME"])
+def test_output_that_is_full_is_named_as_such(command: str, tmp_path: Path) -> None:
+    code, _, errors = run_in_shell(f"AG {command} > /dev/full".replace("HOME", str(tmp_path)))
+    said = "attention-geometry: Standard output cannot be written (No space left on device); redirect it to a disk"
+    assert (code, errors) == (1, f"{said} with free space\n")

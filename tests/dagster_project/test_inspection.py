@@ -6,10 +6,13 @@ import re
 import shlex
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from dagster_project.command.inspection import LOOKED_AT, RANKS, read_lines
+from dagster_project.command.inspection import COLUMNS, LOOKED_AT, read_lines
+from dagster_project.command.options import Ranking
+from extract import models
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from tests.dagster_project.driver import CHECKOUT, attention_geometry
@@ -32,12 +35,13 @@ def inspect(cwd: Path, *arguments: object, model: object = "embedded", stdin: st
 @pytest.mark.parametrize("by", ["sink", "recall"])
 def test_heads_are_ranked_by_what_is_asked(by: str, tmp_path: Path) -> None:
     (found,) = inspect(tmp_path, "--by", by, "--top", 48, TEXT)
-    values = [head[RANKS[by]] for head in found["heads"]]
+    values = [head[COLUMNS.get(by, by)] for head in found["heads"]]
     assert len(values) == 48
     assert values == sorted(values, reverse=True)
     assert len(set(values)) > 1
     assert (found["by"], found["text"], found["n"]) == (by, TEXT, 4)
-    assert {*RANKS.values()} <= found["heads"][0].keys()
+    measures = {COLUMNS.get(name, name) for name in get_args(Ranking)} - {*LOOKED_AT}
+    assert measures <= found["heads"][0].keys()
 
 
 def test_heads_are_ranked_by_what_they_look_at_everywhere(tmp_path: Path) -> None:
@@ -82,11 +86,8 @@ def test_every_token_is_a_query_of_a_head(inputs: Path, tmp_path: Path) -> None:
 
 
 def test_texts_are_read_from_standard_input_with_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagster_project.command import inspection
-
-    loads = []
-    load = inspection._load
-    monkeypatch.setattr(inspection, "_load", lambda known: loads.append(known) or load(known))
+    loads, load = [], models.load
+    monkeypatch.setattr(models, "load", lambda known: loads.append(known) or load(known))
     found = inspect(tmp_path, "--top", 1, stdin=f"{TEXT}\n\nAnother text, of other words.\n")
     assert [line["text"] for line in found] == [TEXT, "Another text, of other words."]
     assert len(loads) == 1
@@ -166,11 +167,9 @@ def test_the_text_is_shaded_in_colours_on_a_terminal(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    ("--by", "beauty"): "choose from recall, precision",
     ("--head", "3.x"): "write layer and head, as in --head 3.1",
     ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
     ("--every",): "name it, as in --head 3.1",
-    ("--top", 0): "--top is 0; give a whole number from 1",
     ("--query", 100): "query must be from 1 to",
     ("--model", "synthetic"): "reads no text",
     ("--model", "./nosuch"): "nosuch",

@@ -7,11 +7,10 @@ import pytest
 import yaml
 
 from dagster_project.assets.asset import Asset, Snapshot
-from dagster_project.command import cli, runs
+from dagster_project.command import results, runs
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
+from dagster_project.study.settings import SEQUENCES, Study, choose_controls, find_twin_name, make_random_twin
 from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
-from dagster_project.study.twins import SEQUENCES, choose_controls, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
@@ -144,7 +143,7 @@ def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
 ) -> None:
     home = home_with(tmp_path, other={**GIVEN, "model": RANDOM_MODEL})
     monkeypatch.setattr(runs, "run_study", lambda *_, **__: None)
-    monkeypatch.setattr(cli, "_print_results", lambda *_, **__: None)
+    monkeypatch.setattr(results, "print_results", lambda *_, **__: None)
     described = ("--model", "embedded", "--corpus", "embedded", "--context-length", "64")
     done = attention_geometry("run", "--name", "new", *described, *options, home=tmp_path)
     assert done.code == 0, done.errors

@@ -23,8 +23,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from dagster_project.command.request_guard import guard_requests
-from dagster_project.command.webserver import build_routes
+from dagster_project.command.webserver import build_routes, guard_requests
 from dagster_project.definitions import defs
 from dagster_project.records.registration import PARTITION_TAG
 from dagster_project.study.home import HOME_VARIABLE

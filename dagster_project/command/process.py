@@ -1,8 +1,9 @@
-"""Ctrl-C for the console script: print one line and end within two seconds, whatever the process is doing.
+"""The process of a command: Ctrl-C ends it within two seconds, and its streams may be closed, full, or lack characters.
 
-Imports only the standard library, so that it can be set up before typer, PyTorch or Dagster are loaded.
+Imports only the standard library, so that both are set up before typer, PyTorch or Dagster are loaded.
 """
 
+import io
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import time
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from threading import Event, Lock, Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 GRACE = 1.2
 """Seconds that an interrupted command has to end by itself: to record the interrupt and remove its files."""
@@ -24,7 +25,7 @@ _writing = Lock()
 """Held while the line is written, so that the process does not end in the middle of it."""
 
 
-def watch() -> None:
+def watch_interrupts() -> None:
     """Handle SIGINT in a thread, whatever the main thread does; also SIGTERM while a library has a handler for it.
 
     The main thread gets ``KeyboardInterrupt`` as usual. If it has not ended the process after ``GRACE`` seconds, or at
@@ -39,7 +40,7 @@ def watch() -> None:
     Thread(target=_watch, args=(reading,), daemon=True, name="interrupts").start()
 
 
-def leave() -> None:
+def leave_interrupts() -> None:
     """Leave SIGINT to the main thread from now on: at a prompt, it stops a statement and not the program."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,3 +104,47 @@ def _end_at_next(reading: int, number: int) -> None:
     """End the process at the next signal."""
     os.read(reading, 1)
     end(number)
+
+
+# --- standard input, output and error ---
+
+OUTPUT = "standard output"
+"""The file name in errors of writing to standard output."""
+
+
+def prepare_streams() -> None:
+    """Open closed streams on ``/dev/null``, and write characters that an encoding lacks by their codes.
+
+    So what is printed to a closed stream is lost, and no other file takes its number.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    sys.stdout = _open_text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
+    sys.stderr = _open_text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
+
+
+def _open_text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
+    """Open a file as text; characters that the encoding lacks are written by their codes; line- or block-buffered."""
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding=encoding, errors="backslashreplace", line_buffering=lines)
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors can be distinguished from those of files."""
+
+    def write(self, content: Any, /) -> int:
+        """Write bytes; an error names ``OUTPUT`` as its file."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            error.filename = OUTPUT
+            raise
+
+
+def discard_output() -> None:
+    """Discard what is buffered for standard output, which cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,8 +1,12 @@
-"""``export --format headvis``: the text of a study read again by its model, so that examples show every query."""
+"""The command ``export``: measures of heads as files.
+
+For ``--format headvis`` the text of a study is read again by its model, so that examples show every query.
+"""
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +16,17 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from tqdm import tqdm
 
+from dagster_project.study.home import Home
 from extract.decoding import name_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings
 from geometry.arrays import F64, I64
 from reports.queries import ask
 from reports.scores import headvis
+from reports.scores.files import Choice, refuse_missing, write
 from storage.errors import UserError
 from storage.files.staging import explain_unwritable, recover_folder, stage_folder
 from storage.files.user_paths import refuse_existing
+from storage.warehouse.connection import connect
 from storage.warehouse.dataset import drop_folders
 
 if TYPE_CHECKING:
@@ -31,6 +38,20 @@ Texts = Sequence[Sequence[str]]
 """Of each token of each sequence, (S, K)."""
 
 
+def export_heads(home: Home, study: str, path: Path, choice: Choice, *, overwrite: bool = False) -> list[Path]:
+    """Write one measure of every head, or all measures; return the files that were written.
+
+    ``UserError`` as ``reports.scores.files.write`` or ``export_headvis``.
+    """
+    if choice.form == "headvis" and choice.measure is not None:
+        raise UserError(f"The format 'headvis' holds its own metrics, not '{choice.measure}' alone; leave out --by")
+    with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
+        if choice.form == "headvis":
+            refuse_missing(connection, study)
+            return export_headvis(connection, study, path, overwrite=overwrite)
+        return write(connection, study, choice, path, overwrite=overwrite)
+
+
 def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Path, *, overwrite: bool) -> list[Path]:
     """Write the folder that HeadVis reads, of a landed study; return it.
 
@@ -38,11 +59,8 @@ def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Pa
     it. Memory in addition to the model's: ``extract.rows.read_rows`` and the largest weights of one sequence; of the
     study, a few numbers for each head and sequence, and its tokens.
 
-    Raises
-    ------
-    UserError
-        If the study is synthetic or landed by another version, its model has changed or cannot be loaded, or the folder
-        has other files, exists and is not to be overwritten, or cannot be written. It is as it was then.
+    ``UserError`` if the study is synthetic or landed by another version, its model has changed or cannot be loaded, or
+    the folder has other files, exists and is not to be overwritten, or cannot be written. It is as it was then.
     """
     places = [(row["layer"], row["head"]) for row in ask(connection, "heads", study=study).rows()]
     provenance = json.loads(ask(connection, "studies", study=study).rows()[0]["provenance"])

@@ -1,0 +1,218 @@
+"""The process of a command: Ctrl-C ends it, with one line and exit code 130, and what it has started ends with it."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dagster_project.command.process import STOPPED
+from tests.dagster_project.driver import CHECKOUT, environment
+from tests.dagster_project.recorded import TINY, write_studies
+
+PATIENCE = 30.0
+"""Seconds within which the process has to be gone: far more than it waits, and half of what the commands here sleep."""
+
+BEGIN = """
+import signal, sys, time
+from dagster_project.command import cli, process, program
+
+class Held:
+    def __del__(self):
+        time.sleep(60)
+
+def obey_nothing():
+    print("begun", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            print("a complaint of a library", file=sys.stderr)
+
+def destroy():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as libraries do
+    print("begun", flush=True)
+    while True:
+        Held()
+
+watch = process.watch_interrupts
+
+def watch_and_tell():
+    watch()
+    print("begun", flush=True)
+"""
+STUBBORN = [sys.executable, "-c", f"{BEGIN}\ncli.main = obey_nothing; program.program()"]
+"""A command that obeys no interrupt."""
+
+DESTROYED = [sys.executable, "-c", f"{BEGIN}\ncli.main = destroy; program.program()"]
+"""A command that an interrupt meets in a destructor, which cannot pass it on."""
+
+LOADING = [sys.executable, "-c", f"{BEGIN}\nprocess.watch_interrupts = watch_and_tell; program.program()"]
+"""The command line, which says when it begins to load, however long the interpreter takes to start."""
+
+
+def interrupt(command: list[object]) -> tuple[int, str, float]:
+    """Exit code, screen and seconds that a command took to end after Ctrl-C on its terminal.
+
+    The key is pressed once it has shown ``begun``.
+    """
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [*map(str, command)],
+        env=environment(TERM="xterm", PYTHONPATH=str(CHECKOUT)),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (Ctrl-C reaches all of its processes)
+    )
+    os.close(slave)
+    screen, pressed = b"", 0.0
+    started = time.monotonic()
+    try:
+        while time.monotonic() < started + 120:
+            if select.select([master], [], [], 0.02)[0]:
+                try:
+                    screen += os.read(master, 65536)
+                except OSError:  # all that had the terminal open are gone
+                    break
+            if not pressed and b"begun" in screen:
+                os.write(master, b"\x03")
+                pressed = time.monotonic()
+        ended = time.monotonic()
+        return process.wait(10), screen.decode("utf-8"), ended - pressed if pressed else 0.0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def check(code: int, screen: str, seconds: float) -> None:
+    assert code == 130, screen
+    assert screen.count(STOPPED.strip()) == 1, screen
+    assert screen.rstrip().endswith(STOPPED.strip())
+    assert "Traceback" not in screen
+    assert "Aborted" not in screen
+    assert seconds < PATIENCE
+
+
+def test_a_command_that_obeys_no_interrupt_is_ended_also_without_standard_error() -> None:
+    code, _, seconds = interrupt(["sh", "-c", 'exec "$0" "$@" 2>&-', *STUBBORN])
+    assert (code, seconds < PATIENCE) == (130, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [STUBBORN, DESTROYED], ids=["stubborn", "in a destructor"])
+def test_one_line_is_said_of_an_interrupt(command: list[object]) -> None:
+    check(*interrupt(command))
+
+
+def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
+    write_studies(tmp_path, tiny=TINY)
+    check(*interrupt([*LOADING, "run", "tiny", "--home", tmp_path]))
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None:
+    start = "from dagster_project.command.process import start_tracker; start_tracker()" if quiet else "pass"
+    program = f"{start}; import os, multiprocessing as m; lock = m.get_context('spawn').Lock(); os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("leaked semaphore" in done.stderr) is not quiet
+
+
+def test_no_process_imports_from_the_working_directory(tmp_path: Path) -> None:
+    """A file of a user may have the name of a module."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import subprocess, sys\n"
+        "from dagster_project.command import cli, program\n"
+        "cli.main = lambda: subprocess.run([sys.executable, '-c', 'import geometry'], check=True)\n"
+        "program.program()\n"
+    )
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "geometry.py").write_text("raise SystemExit(1)\n")
+    given = {name: value for name, value in environment().items() if name != "PYTHONSAFEPATH"}
+    subprocess.run([sys.executable, program], check=True, env=given, cwd=tmp_path / "folder")
+
+
+ENDINGS = """
+import atexit, sys
+from types import ModuleType
+from dagster_project.command import cli, program
+
+class Taken:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+def main():
+    sys.modules["kept"] = kept = ModuleType("kept")
+    kept.taken = Taken()
+    atexit.register(print, "handled")
+    print("written")
+    {end}
+
+cli.main = main
+program.program()
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("1 / 0", 1)])
+def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
+    assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
+
+
+def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
+    """A file that is opened while standard output is closed would get its number, and with it all that is printed."""
+    code = (
+        "import os, pathlib; from dagster_project.command import process; process.prepare_streams(); "
+        "pathlib.Path('told').write_text(str(os.open('file', os.O_CREAT | os.O_WRONLY) > 2))"
+    )
+    command = ["bash", "-c", f'"{sys.executable}" -c "{code}" <&- >&- 2>&-']
+    subprocess.run(command, env=environment(PYTHONPATH=str(CHECKOUT)), cwd=tmp_path, check=True)
+    assert (tmp_path / "told").read_text() == "True"
+
+
+SERVING = """
+import subprocess, sys
+from dagster_project.command.serving import serve
+
+child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
+sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); time.sleep(99)"]))
+"""
+"""A server with a process of its own, which does not end that when it is asked to end."""
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_all_processes_of_the_web_ui_end_with_it(number: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVING],
+        env=environment(PYTHONPATH=str(CHECKOUT)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"serving\n"
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    group = os.getpgid(int(child))
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    process.stdout.close()
+    deadline = time.monotonic() + 60
+    with suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        pytest.fail("a process has not ended")
