@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
+from dagster_project.analysis.memory import format_bytes
 from dagster_project.command import options, process
 from dagster_project.command.options import (
     GgufOption,
@@ -36,14 +37,7 @@ from dagster_project.command.output import (
     run_prompt,
     write,
 )
-from dagster_project.command.requests import (
-    build_input,
-    check_known,
-    check_study,
-    collect_settings,
-    parse_file,
-    select_study,
-)
+from dagster_project.command.serving import check_address, serve
 from dagster_project.study.home import HOME_VARIABLE, Home
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
@@ -157,6 +151,7 @@ def run(  # the options that it does not name are read from the context
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
     --queries 63,127,255,511`
     """
+    from dagster_project.command.requests import collect_settings, select_study
     from dagster_project.study.studies import list_families
 
     root, settings = _use_home(home), collect_settings(context.params)
@@ -215,6 +210,7 @@ def inspect_command(
     Many texts, the model loaded once: `attention-geometry inspect --model ./checkpoint --by sink --json < texts.txt`
     """
     from dagster_project.command.inspection import Inspection, inspect_texts, parse_head, read_lines
+    from dagster_project.command.requests import build_input
 
     inspection = Inspection(by, parse_head(head, every=every), top, n, query, every, as_json)
     settings = {"model": build_input(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
@@ -238,6 +234,8 @@ def extract(
     On several machines that share the data root, or have the same ATTENTION_GEOMETRY_TENSORS, one shard each:
     `attention-geometry extract mine --shard 1/4` to `--shard 4/4`, then `attention-geometry finalise mine`.
     """
+    from dagster_project.command.requests import check_study
+
     root = _use_home(home)
     check_study(root, study)
     from dagster_project.assets.catalogue import prepare_work
@@ -278,7 +276,6 @@ def drop(
     They are by far the largest files. Other analysis settings then require a new extraction (`run STUDY --fresh`).
     `keep_tensors: false` in the settings of a study does the same as soon as it has landed.
     """
-    from dagster_project.analysis.memory import format_bytes
     from dagster_project.assets.catalogue import prepare_work
     from dagster_project.assets.landing import drop_tensors
 
@@ -327,6 +324,8 @@ def report(
 
     For a notebook: `attention-geometry report embedded --tables tables`
     """
+    from dagster_project.command.requests import check_known
+
     root = _use_home(home)
     folders = {name: given and resolve_path(given) for name, given in (("images", images), ("tables", tables))}
     check_known(root, study)
@@ -402,6 +401,8 @@ def compare(
 
     Any number of studies, in any order: `attention-geometry compare synthetic embedded mine`
     """
+    from dagster_project.command.requests import check_known
+
     root = _use_home(home)
     check_known(root, *studies)
     from dagster_project.assets.report import write_comparison
@@ -453,6 +454,8 @@ def export(
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """
+    from dagster_project.command.requests import check_known
+
     root = _use_home(home)
     check_known(root, study)
     from dagster_project.command.export import export_heads
@@ -494,6 +497,7 @@ def sql_command(
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
+    from dagster_project.command.requests import parse_file
     from storage.warehouse.connection import Reader, connect, list_published, renew_entry
     from storage.warehouse.query import query as run_query
     from storage.warehouse.query import reads_comments, reads_tables
@@ -690,7 +694,6 @@ def ui(
 
     Behind a proxy: `attention-geometry ui --origin https://geometry.example.org`
     """
-    from dagster_project.command.serving import check_address, serve
     from dagster_project.records.opening import open_records
 
     root = _use_home(home)

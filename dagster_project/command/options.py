@@ -11,9 +11,11 @@ import typer
 
 import sql
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
-from extract.settings import Bos
 from storage.errors import UserError
 from storage.files.user_paths import resolve_path
+
+Bos = Literal["auto", "always", "never"]
+"""As ``extract.settings.Bos``, whose module loads Pydantic."""
 
 Page = Literal["table", "markdown"]
 """Formats of lists: for the terminal, or as a page."""
