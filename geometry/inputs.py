@@ -11,14 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROW_SUM_SLACK = 2.0**-7
-"""Largest excess of the sum of a row over 1: weights in half precision are accepted."""
-
-GROUP = 16
-"""Most heads that are computed together because they share value states, as queries of one KV head do."""
-
-LEAST_ROW_SUM = 1e-120
-"""Least sum of a row: below it the squares underflow in float64."""
+ROW_SUM_SLACK = 2.0**-7  # Largest excess of the sum of a row over 1: weights in half precision are accepted
+GROUP = 16  # Most heads that are computed together because they share value states, as queries of one KV head do
+LEAST_ROW_SUM = 1e-120  # Least sum of a row: below it the squares underflow in float64
 
 
 def choose_device(weights: Any, values: Any, device: str | None) -> str:

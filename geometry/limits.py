@@ -105,8 +105,7 @@ def _fit_lines(x: F64, y: F64) -> F64:
     return np.stack([slope, middle - slope * x.mean(), explained], axis=1)
 
 
-TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Default temperatures; 1 gives the weights of the model."""
+TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)  # Default temperatures; 1 gives the weights of the model
 
 
 def temper(weights: ArrayLike, temperature: float, learned_sink: ArrayLike | None = None) -> F64:
@@ -183,8 +182,7 @@ def check_rows(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64,
     return alpha, share
 
 
-MOST_STEPS = 64
-"""Largest number of steps of the iteration; most heads take four or five."""
+MOST_STEPS = 64  # Largest number of steps of the iteration; most heads take four or five
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -350,8 +348,7 @@ def _sum_ratios(others: F64, at: float) -> tuple[float, float]:
 MEASURES = ("precision", "recall", "specificity", "auc")
 """The measures of ``geometry.separation.chance`` that are computed at every temperature."""
 
-COLUMNS = [chance.MEASURES.index(name) for name in MEASURES]
-"""Where they are among those."""
+COLUMNS = [chance.MEASURES.index(name) for name in MEASURES]  # Where they are among those
 
 
 @dataclass(frozen=True)

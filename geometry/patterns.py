@@ -31,11 +31,8 @@ from geometry.arrays import F32, F64, I64
 from geometry.powers import power_of_two
 from geometry.quantities import LOCAL_KEYS, PATTERNS
 
-LEAST = -87.0
-"""Least difference of logits whose power of e is not taken as 0; that of -88 is too small for float32."""
-
-PIECE = 1024
-"""Keys whose float32 exponentials are added before the sum is added to one in float64."""
+LEAST = -87.0  # Least difference of logits whose power of e is not taken as 0; that of -88 is too small for float32
+PIECE = 1024  # Keys whose float32 exponentials are added before the sum is added to one in float64
 
 
 @compile_row_sum_kernel
@@ -106,8 +103,7 @@ def add_row(row: F32, q: int, earlier: I64, sink: np.float32, sums: F64) -> floa
     return norm
 
 
-HIDDEN = -1e30
-"""Logit of a key that a row does not see: finite, because 0 times infinity is not a number."""
+HIDDEN = -1e30  # Logit of a key that a row does not see: finite, because 0 times infinity is not a number
 
 
 def sum_patterns(

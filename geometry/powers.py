@@ -6,8 +6,7 @@ import numpy as np
 
 from geometry.accelerate import compile_row_sum_kernel
 
-EXPONENT_BITS = 23
-"""Position of the exponent in a float32."""
+EXPONENT_BITS = 23  # Position of the exponent in a float32
 
 POWERS = tuple(np.float32(math.log(2.0) ** k / math.factorial(k)) for k in range(7))
 """Coefficients of the Taylor polynomial of 2^x, the relative error of which is below 1.3·10⁻⁷ for |x| ≤ 1/2,

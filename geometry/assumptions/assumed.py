@@ -25,26 +25,17 @@ class AssumedHead:
         If a parameter lies outside its domain; the message names it.
     """
 
-    value_scale: float = 1.0
-    """C > 0, the norm of every value state except the sink's."""
-    lambda_sink: float
-    """λ ≥ 0, the norm of the sink's value state divided by C."""
-    beta: float
-    """β ≥ 0 of the cosines e^(−β|i−j|); infinity: independent directions; 0: one direction."""
+    value_scale: float = 1.0  # C > 0, the norm of every value state except the sink's
+    lambda_sink: float  # λ ≥ 0, the norm of the sink's value state divided by C
+    beta: float  # β ≥ 0 of the cosines e^(−β|i−j|); infinity: independent directions; 0: one direction
     rho_0: float
     """ρ_0, −1 to 1, the cosine of the sink's value state with every other; 0: its direction is independent as well."""
-    p_sink: float
-    """Weight of the sink, 0 ≤ p_sink < 1."""
-    eta: float
-    """η of the oscillation, −1 < η < 1."""
-    eta_growth: float
-    """η of the growth, per position; the paper uses one η for oscillation and growth."""
-    omega: float
-    """ω of the oscillation in radians per position, 0 < ω ≤ π."""
-    t_1: int
-    """T_1 ≥ 0, the last position of the plateau."""
-    t_2: int
-    """T_2 ≥ T_1, the last position of the oscillation; if T_1 = T_2 there is no oscillation."""
+    p_sink: float  # Weight of the sink, 0 ≤ p_sink < 1
+    eta: float  # η of the oscillation, −1 < η < 1
+    eta_growth: float  # η of the growth, per position; the paper uses one η for oscillation and growth
+    omega: float  # ω of the oscillation in radians per position, 0 < ω ≤ π
+    t_1: int  # T_1 ≥ 0, the last position of the plateau
+    t_2: int  # T_2 ≥ T_1, the last position of the oscillation; if T_1 = T_2 there is no oscillation
 
     def __post_init__(self) -> None:
         domains = {

@@ -45,17 +45,10 @@ def effective_points(residual: F64, known: NDArray[np.bool_] | None = None) -> f
 RESOLUTION = 1e-9
 """Smallest difference of cosines that float32 value states resolve; it limits rates and residuals as well."""
 
-SLACK = 1e-6
-"""Means of cosines may exceed 1 by this much: they may have been stored as float32."""
-
-LEAST_DISTANCES = 3
-"""Least number of distances of a fit: one more than the larger form has parameters."""
-
-STEPS = 4
-"""Points of the grid per factor e in β, over which the shape of a curve changes noticeably."""
-
-LARGEST_DROP = 2.0
-"""The s of a floor of −1, the least possible cosine."""
+SLACK = 1e-6  # Means of cosines may exceed 1 by this much: they may have been stored as float32
+LEAST_DISTANCES = 3  # Least number of distances of a fit: one more than the larger form has parameters
+STEPS = 4  # Points of the grid per factor e in β, over which the shape of a curve changes noticeably
+LARGEST_DROP = 2.0  # The s of a floor of −1, the least possible cosine
 
 DecayStatus = Literal["ok", "too_short", "undefined", "constant", "unbounded", "out_of_domain"]
 """Status of a fit.

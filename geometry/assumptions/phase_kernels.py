@@ -15,29 +15,17 @@ from numpy.typing import NDArray
 from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 from geometry.arrays import F64
 
-Observed = tuple[F64, F64, float, F64, float, F64, int, bool]
-"""The arguments of ``find_best_edges`` before η and ω."""
-
-LEAST_OSCILLATION = 8
-"""Least number of positions of an oscillation, which must also last at least one period."""
-
-TILE = 256
-"""Frequencies that are summed together, so that their sums stay in the L1 cache."""
-
-RESTART = 32
-"""Positions after which a rotation begins anew, so that its rounding errors do not add up."""
-
-LEAST_SQUARE = 1e-9
-"""Lower limit of Σ cos² of an oscillation: below it the amplitude is not determined."""
-
-LARGEST_ETA = 1.0 - 1e-6
-"""Largest |η| of an oscillation; at 1 its valleys are 0."""
+Observed = tuple[F64, F64, float, F64, float, F64, int, bool]  # The arguments of `find_best_edges` before η and ω
+LEAST_OSCILLATION = 8  # Least number of positions of an oscillation, which must also last at least one period
+TILE = 256  # Frequencies that are summed together, so that their sums stay in the L1 cache
+RESTART = 32  # Positions after which a rotation begins anew, so that its rounding errors do not add up
+LEAST_SQUARE = 1e-9  # Lower limit of Σ cos² of an oscillation: below it the amplitude is not determined
+LARGEST_ETA = 1.0 - 1e-6  # Largest |η| of an oscillation; at 1 its valleys are 0
 
 MOST_ROUNDS = 20
 """Largest number of alternations of edges and parameters from one starting point; most converge after three."""
 
-MOST_STEPS = 100
-"""Largest number of steps of one descent; most take fewer than ten."""
+MOST_STEPS = 100  # Largest number of steps of one descent; most take fewer than ten
 
 LARGEST_STEP = 0.5
 """Largest step of η, as a share of the distance to ±1, and of the phase at the last position, in radians."""
@@ -48,11 +36,8 @@ LEAST_STEP = 1e-9
 LEAST_GAIN = 2.0**-50
 """A descent ends if a step lowers the sum of squares by no more than this share of it, which is within rounding."""
 
-LEAST_CURVATURE = 1e-12
-"""Lower limit of curvatures, as a share of the largest."""
-
-MOST_HALVINGS = 40
-"""Largest number of halvings of a step that does not descend."""
+LEAST_CURVATURE = 1e-12  # Lower limit of curvatures, as a share of the largest
+MOST_HALVINGS = 40  # Largest number of halvings of a step that does not descend
 
 
 @compile_sum_kernel

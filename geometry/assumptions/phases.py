@@ -26,27 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64
 from geometry.assumptions.decay import effective_points
-from geometry.assumptions.phase_kernels import (
-    LEAST_OSCILLATION,
-    cosine_sums,
-    follow_starts,
-    least_squares_by_frequency,
-)
+from geometry.assumptions.phase_kernels import LEAST_OSCILLATION, cosine_sums, follow_starts, least_squares_by_frequency
 
-RESOLUTION = 2.0**-24
-"""Relative rounding error of a float32 weight: residuals of log weight below it count as 0."""
-
-LEAST_POSITIONS = 8
-"""Least number of positions with weight of a fit, more than any variant has parameters."""
-
-FREQUENCIES = 4
-"""Grid points of ω per position: at the last position the phases of adjacent grid points differ by π/4."""
-
-BLOCKS = 32
-"""Number of blocks of positions whose edges are tried as T_1 and T_2 in the first search."""
-
-STARTS = 8
-"""Number of local minima of the first search that are used as starting points."""
+RESOLUTION = 2.0**-24  # Relative rounding error of a float32 weight: residuals of log weight below it count as 0
+LEAST_POSITIONS = 8  # Least number of positions with weight of a fit, more than any variant has parameters
+FREQUENCIES = 4  # Grid points of ω per position: at the last position the phases of adjacent grid points differ by π/4
+BLOCKS = 32  # Number of blocks of positions whose edges are tried as T_1 and T_2 in the first search
+STARTS = 8  # Number of local minima of the first search that are used as starting points
 
 PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
 """Status of a fit.
@@ -71,8 +57,7 @@ Transactions on Signal Processing 44, 1996). With 1 for each, white noise beyond
 oscillation in half of the heads, because of the large number of candidate T_1, T_2 and ω.
 """
 
-Theta = tuple[float, float, float, float]
-"""log p_base minus the mean of log weight, η, rate of growth, ω."""
+Theta = tuple[float, float, float, float]  # log p_base minus the mean of log weight, η, rate of growth, ω
 
 Edges = tuple[int, int]
 
@@ -139,20 +124,14 @@ class PhaseFit:
 class _Search:
     """The fitted data: z and whether a position has weight, (m,), and sums over positions."""
 
-    z: F64
-    """0 where there is no weight."""
-    mean: float
-    """Mean of log weight."""
-    known: F64
-    """1 or 0."""
-    position: F64
-    """x, (m,)."""
+    z: F64  # 0 where there is no weight
+    mean: float  # Mean of log weight
+    known: F64  # 1 or 0
+    position: F64  # x, (m,)
     sums: F64
     """Sums over the positions behind every edge: of 1, u, u², z and u z, (5, m + 1), with u = 1 directly behind it."""
-    square: float
-    """Σ z²."""
-    least_edge: int
-    """The edge of the smallest T_1: 0 if there is a sink, otherwise 1."""
+    square: float  # Σ z²
+    least_edge: int  # The edge of the smallest T_1: 0 if there is a sink, otherwise 1
 
     @property
     def count(self) -> float:
@@ -336,14 +315,11 @@ def _sum_growth(z: F64, known: F64) -> F64:
 class _Grid:
     """Frequencies and block edges of the first search, and their sums over positions."""
 
-    omegas: F64
-    """Ascending, the last π, (ω,)."""
-    edges: NDArray[np.int64]
-    """Ascending, (edges,)."""
+    omegas: F64  # Ascending, the last π, (ω,)
+    edges: NDArray[np.int64]  # Ascending, (edges,)
     first: NDArray[np.int64]
     """Index of the least ω that has a period between the edges of T_2 and T_1, (edges, edges); none if too short."""
-    prefix: F64
-    """``cosine_sums``, (3, edges, ω)."""
+    prefix: F64  # `cosine_sums`, (3, edges, ω)
 
 
 def _make_grid(search: _Search, growth: _Fit | None) -> _Grid | None:

@@ -11,11 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 
-REGIMES = ("I", "II", "III", "IV", "V")
-"""Names of the regimes, in order of N."""
-
-SINK, PLATEAU, VALLEY, PEAK, TAIL = range(5)
-"""Classes of keys."""
+REGIMES = ("I", "II", "III", "IV", "V")  # Names of the regimes, in order of N
+SINK, PLATEAU, VALLEY, PEAK, TAIL = range(5)  # Classes of keys
 
 
 @dataclass(frozen=True)
@@ -27,14 +24,10 @@ class Regimes:
 
     first_n: I64
     last_n: I64
-    margin_first: F64
-    """Δ/B at the first N."""
-    margin_last: F64
-    """Δ/B at the last N."""
-    slope: F64
-    """Slope of Δ/B over ln N by least squares; NaN for fewer than two N with a margin."""
-    positive_share: F64
-    """Share of ln N with Δ > 0, among the N with a margin."""
+    margin_first: F64  # Δ/B at the first N
+    margin_last: F64  # Δ/B at the last N
+    slope: F64  # Slope of Δ/B over ln N by least squares; NaN for fewer than two N with a margin
+    positive_share: F64  # Share of ln N with Δ > 0, among the N with a margin
 
 
 def classify_keys(positions: ArrayLike, *, eta: float, omega: float, t_1: int, t_2: int) -> I64:

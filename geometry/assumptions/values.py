@@ -111,8 +111,7 @@ def autocorrelation(rows: F64) -> F64:
     return sums
 
 
-AXES = 3
-"""Number of principal directions that are kept, as many as a figure can show."""
+AXES = 3  # Number of principal directions that are kept, as many as a figure can show
 
 BALANCED = 1e-12
 """Largest component of the mean of unit vectors along an axis that counts as 0 when the axis is oriented."""
@@ -122,10 +121,8 @@ BALANCED = 1e-12
 class PrincipalDirections:
     """The principal directions of the unit vectors of a head, in order of falling share; d components each."""
 
-    axes: F64
-    """The first ``AXES`` directions, orthonormal rows, (3, d); rows beyond d are 0."""
-    shares: F64
-    """Share of the squared length along each direction, summing to 1, (max(d, 3),); 0 beyond d."""
+    axes: F64  # The first `AXES` directions, orthonormal rows, (3, d); rows beyond d are 0
+    shares: F64  # Share of the squared length along each direction, summing to 1, (max(d, 3),); 0 beyond d
 
     @property
     def effective_dimension(self) -> float:

@@ -40,8 +40,7 @@ class Ingredients:
     """ρ_out, the largest cosine of a key of J with a key left out, at least 0."""
 
 
-INGREDIENTS = tuple(field.name for field in fields(Ingredients))
-"""The names of the ingredients."""
+INGREDIENTS = tuple(field.name for field in fields(Ingredients))  # The names of the ingredients
 
 
 def delta(parts: Ingredients) -> F64:

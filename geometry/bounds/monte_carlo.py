@@ -28,17 +28,13 @@ Row = dict[str, Any]
 STANDARD_ERRORS = 3.0
 """An inequality between means fails if it is violated by more than this many standard errors of the difference."""
 
-LEAST_CHANGE = 1e-9
-"""Changes of ln miss below this are attributed to rounding."""
-
-RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
-"""β that ``find_premise_point`` tries, from 1/4 to 8."""
+LEAST_CHANGE = 1e-9  # Changes of ln miss below this are attributed to rounding
+RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))  # β that `find_premise_point` tries, from 1/4 to 8
 
 MOST_DIM = 1024
 """Largest d that ``find_premise_point`` tries: in few dimensions, some of many directions are always similar."""
 
-LEAST_DRAWS = 4
-"""Heads that ``find_premise_point`` draws at each point."""
+LEAST_DRAWS = 4  # Heads that `find_premise_point` draws at each point
 
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
 """Parameters that only affect ``weight_profile``, with values at which they have no effect."""
@@ -59,8 +55,7 @@ class Draws:
     precision: F64
     recall: F64
     ingredients: Ingredients
-    upper: Mapping[tuple[str, float], tuple[F64, ...]]
-    """Upper bounds of Precision and Recall by scale and κ."""
+    upper: Mapping[tuple[str, float], tuple[F64, ...]]  # Upper bounds of Precision and Recall by scale and κ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +63,10 @@ class Bounds:
     """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN for no bound."""
 
     family: str
-    meets_assumptions: Bool
-    """Whether the assumptions of the family hold, (N,)."""
-    lower: Mapping[str, F64]
-    """By ``precision`` and ``recall``."""
+    meets_assumptions: Bool  # Whether the assumptions of the family hold, (N,)
+    lower: Mapping[str, F64]  # By `precision` and `recall`
     upper: Mapping[str, F64] = field(default_factory=dict)
-    premise: F64 | float = math.nan
-    """1 where Δ > 0, 0 elsewhere."""
+    premise: F64 | float = math.nan  # 1 where Δ > 0, 0 elsewhere
     kappa: float | None = None
     scale: str | None = None
 
@@ -114,15 +106,7 @@ def compare_bounds(
 
 @one_blas_thread
 def measure_parameter_effects(
-    assumed: AssumedHead,
-    n: int,
-    head_dim: int,
-    size: int,
-    *,
-    kappa: float,
-    scale: Scale,
-    draws: int,
-    seed: int,
+    assumed: AssumedHead, n: int, head_dim: int, size: int, *, kappa: float, scale: Scale, draws: int, seed: int
 ) -> list[Row]:
     """Measure the effects of Table 1 on drawn heads: of one parameter on the printed lower bounds, all others fixed.
 
@@ -306,8 +290,7 @@ class Setting:
     n: int
     head_dim: int
     size: int
-    factored: str | None = None
-    """Name of an ingredient that is multiplied by ``factor``."""
+    factored: str | None = None  # Name of an ingredient that is multiplied by `factor`
     factor: float = 1.0
 
     def move(self, **changed: Any) -> "Setting":

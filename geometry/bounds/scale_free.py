@@ -21,28 +21,22 @@ from geometry.quantities import ScaleFreeBounds
 TAILS = 0.75 * 1.5 ** np.arange(9)
 """The t of the levels τ at which the largest key left out passes with probability e^−t; any τ is valid."""
 
-SLACK = 1e-12
-"""A_i is increased by this share of A, which exceeds the rounding error."""
+SLACK = 1e-12  # A_i is increased by this share of A, which exceeds the rounding error
 
 TRIFLE = 1e-3
 """Number of passing keys, or their share of those already counted, that is small enough to stop a refinement."""
 
-LEAST = 1e-100
-"""Sums of squares below this share of the largest a² count as 0, so that their products do not underflow."""
-
-CERTAIN = 700.0
-"""e^−x of this x and larger ones is at most 10⁻³⁰⁴."""
+LEAST = 1e-100  # Sums of squares below this share of the largest a² count as 0, so that their products do not underflow
+CERTAIN = 700.0  # e^−x of this x and larger ones is at most 10⁻³⁰⁴
 
 POWERS = tuple(math.log(2.0) ** k / math.factorial(k) for k in range(11))
 """Coefficients of the Taylor polynomial of 2^x, the relative error of which is below 3·10⁻¹³ for |x| ≤ 1/2."""
 
-PAD = 8
-"""Events are computed so many at a time."""
+PAD = 8  # Events are computed so many at a time
 
 LN_2 = math.log(2.0)
 
-MANTISSA_BITS, EXPONENT_BIAS = 52, 1023
-"""The parts of a float64."""
+MANTISSA_BITS, EXPONENT_BIAS = 52, 1023  # The parts of a float64
 
 HALF_STEP = int(np.float64(2.0).view(np.int64) - np.float64(math.sqrt(2.0)).view(np.int64))
 """Added to the bits of a float64, it raises the exponent by 1 if the mantissa is at least √2."""

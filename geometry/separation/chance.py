@@ -39,8 +39,7 @@ from geometry.separation.kernels import enclose_row, error_factors, find_group
 
 U64 = NDArray[np.uint64]
 
-NULLS = ("random_selection", "shuffled_values")
-"""The nulls by name."""
+NULLS = ("random_selection", "shuffled_values")  # The nulls by name
 
 
 def make_key(words: I64) -> U64:

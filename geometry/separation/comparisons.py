@@ -12,13 +12,7 @@ import numpy as np
 
 from geometry.arrays import F64, I64, Floats
 from geometry.selection.keys import measure_norms, scale_states, sort_keys
-from geometry.separation.kernels import (
-    LARGEST,
-    compare_rows,
-    error_factors,
-    pack_energies,
-    sum_selected,
-)
+from geometry.separation.kernels import LARGEST, compare_rows, error_factors, pack_energies, sum_selected
 
 TILE_BYTES, TILE_ROWS = 2**20, 32
 """Size of a tile of energies that stays in the cache of a core; and the least number of its rows, if there are so many.
@@ -34,17 +28,12 @@ class Keys(NamedTuple):
     There is one arrangement of a head, or one for each of its shuffled value states, or for other weights.
     """
 
-    weights: F64
-    """α, falling, (arrangement, n)."""
-    origins: I64
-    """The position whose value state a key has, (arrangement, n)."""
-    states: F64
-    """v by position, divided by 2^exponent, (n, d)."""
-    norms: F64
-    """‖v‖ by position, (n,)."""
+    weights: F64  # α, falling, (arrangement, n)
+    origins: I64  # The position whose value state a key has, (arrangement, n)
+    states: F64  # v by position, divided by 2^exponent, (n, d)
+    norms: F64  # ‖v‖ by position, (n,)
     exponent: int
-    place: str = "cpu"
-    """Where energies are computed and sorted: ``cpu``, or the name of a CUDA device."""
+    place: str = "cpu"  # Where energies are computed and sorted: `cpu`, or the name of a CUDA device
 
     @property
     def a(self) -> F64:
@@ -66,12 +55,9 @@ class Keys(NamedTuple):
 class Selections(NamedTuple):
     """The first N keys of some orders of some arrangements."""
 
-    of: I64
-    """The arrangement of each selection, (selection,)."""
-    ranks: I64
-    """Place of every key in the order of selection, (selection, n)."""
-    s: F64
-    """The sum of y of the selected keys, (selection, grid, d)."""
+    of: I64  # The arrangement of each selection, (selection,)
+    ranks: I64  # Place of every key in the order of selection, (selection, n)
+    s: F64  # The sum of y of the selected keys, (selection, grid, d)
 
 
 def arrange_keys(weights: Floats, values: Floats, place: str = "cpu") -> Keys:

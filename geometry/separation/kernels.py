@@ -27,14 +27,12 @@ from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I64
 from geometry.selection.keys import compare_distances, error_slope, inner
 
-UNIT_ROUNDOFF = 2.0**-53
-"""Largest relative error of one float64 rounding."""
+UNIT_ROUNDOFF = 2.0**-53  # Largest relative error of one float64 rounding
 
 SMALLEST_NORM = 2.0**-465
 """Smaller norms are replaced by this in the error bound, because their squares underflow. y = 0 has E = δ = 0."""
 
-LARGEST = 2**63 - 1
-"""The largest whole number of 64 bits: all of them but that of the sign."""
+LARGEST = 2**63 - 1  # The largest whole number of 64 bits: all of them but that of the sign
 
 Comparison = tuple[int, int, int]
 """The comparisons among some keys alone: (2 W, K_in, K_out).

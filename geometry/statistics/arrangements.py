@@ -40,16 +40,12 @@ class Arrangements:
     """The p values of random arrangements; the data count as one of them (Phipson & Smyth 2010)."""
 
     count: Count
-    what: str
-    """What is arranged, with its number, such as “9 KV groups”."""
-    ways: float
-    """In how many ways that can be arranged; no p value of all of them is below 1/ways."""
+    what: str  # What is arranged, with its number, such as “9 KV groups”
+    ways: float  # In how many ways that can be arranged; no p value of all of them is below 1/ways
     seed: int = 0
     draws: int = 0
-    above: int = 0
-    """How many of the draws have a statistic as high."""
-    below: int = 0
-    """How many have one as low."""
+    above: int = 0  # How many of the draws have a statistic as high
+    below: int = 0  # How many have one as low
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
@@ -92,8 +88,7 @@ def settle(arrangements: Mapping[str, list[Arrangements]], decide: Callable[[End
             one.extend(min(3 * one.draws, MOST_DRAWS - one.draws))
 
 
-LEAST_HEADS = 3
-"""Least number of heads of a correlation: that of two heads is always 1 or −1."""
+LEAST_HEADS = 3  # Least number of heads of a correlation: that of two heads is always 1 or −1
 
 
 @dataclass(frozen=True)
@@ -104,8 +99,7 @@ class Association:
     """Fisher's z of each sequence, (S,); of a difference, that of both. NaN where a quantity does not vary."""
     arranged: Arrangements | None
     """The mean correlation beside those of KV groups in random places of their layers; None without one."""
-    heads: int
-    """Number of heads that have both quantities in every sequence."""
+    heads: int  # Number of heads that have both quantities in every sequence
 
     @property
     def p(self) -> float:
@@ -230,23 +224,17 @@ def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements
 class Change:
     """How a quantity differs between the layers of a model."""
 
-    first_half: F64
-    """Mean over the first half of the layers, (S,); of an odd number, the middle one is in neither."""
-    last_half: F64
-    """Mean over the last half."""
+    first_half: F64  # Mean over the first half of the layers, (S,); of an odd number, the middle one is in neither
+    last_half: F64  # Mean over the last half
     by_depth: Arrangements
     """The largest change with depth, beside that of layers in random order, each in a place of its kind."""
     step: int | None
     """First layer after a step, if the change is one: whichever sequence is left out, it is there and larger than any
     other change, and it predicts a sequence better than a straight line does, with the whole interval of R²."""
-    full: F64 | None
-    """Mean over the layers of full attention, (S,); None if all layers are of one kind."""
-    local: F64 | None
-    """Mean over the others."""
-    by_kind: Arrangements | None
-    """The difference of both, beside that of the kinds in random order."""
-    kinds_explain_more: bool
-    """Whether kinds explain more of the variance over layers than any change with depth."""
+    full: F64 | None  # Mean over the layers of full attention, (S,); None if all layers are of one kind
+    local: F64 | None  # Mean over the others
+    by_kind: Arrangements | None  # The difference of both, beside that of the kinds in random order
+    kinds_explain_more: bool  # Whether kinds explain more of the variance over layers than any change with depth
 
 
 def measure_change(profiles: ArrayLike, full: ArrayLike, *, seed: int = 0) -> Change:

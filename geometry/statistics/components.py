@@ -12,12 +12,10 @@ from geometry.arrays import F64
 class Plane:
     """The plane of some curves."""
 
-    points: F64
-    """Place of each curve on both axes, (…, 2), in the units of the curves; the mean curve lies at 0."""
+    points: F64  # Place of each curve on both axes, (…, 2), in the units of the curves; the mean curve lies at 0
     axes: F64
     """Directions of the axes, (2, F), of length 1, each with a sum of at least 0; 0 where the curves differ in less."""
-    share: float
-    """Share of the curves' variance that the plane holds; NaN if they are all equal."""
+    share: float  # Share of the curves' variance that the plane holds; NaN if they are all equal
 
 
 def fit_plane(curves: ArrayLike) -> Plane:

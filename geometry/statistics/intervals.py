@@ -15,19 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 
-LEVEL = 0.95
-"""Probability with which an interval covers the value that infinitely many sequences would give."""
-
-Domain = tuple[float, float]
-"""Smallest and largest possible value of a statistic, to which intervals are clipped."""
+LEVEL = 0.95  # Probability with which an interval covers the value that infinitely many sequences would give
+Domain = tuple[float, float]  # Smallest and largest possible value of a statistic, to which intervals are clipped
 
 UNBOUNDED: Domain = (-math.inf, math.inf)
 SHARE: Domain = (0.0, 1.0)
 DIFFERENCE: Domain = (-1.0, 1.0)
 POSITIVE: Domain = (0.0, math.inf)
 
-RESOLUTION = 1e-12
-"""Relative size below which a spread is attributed to rounding and counts as 0."""
+RESOLUTION = 1e-12  # Relative size below which a spread is attributed to rounding and counts as 0
 
 
 @dataclass(frozen=True)
@@ -35,12 +31,9 @@ class Estimate:
     """Statistics of the sequences; float64 arrays of one shape."""
 
     value: F64
-    error: F64
-    """Standard error over sequences; NaN for one sequence."""
-    low: F64
-    """Lower end of the interval; NaN for one sequence."""
-    high: F64
-    """Upper end of the interval."""
+    error: F64  # Standard error over sequences; NaN for one sequence
+    low: F64  # Lower end of the interval; NaN for one sequence
+    high: F64  # Upper end of the interval
 
     def name_ends(self, name: str) -> dict[str, F64]:
         """The statistics and the ends of their intervals as columns: ``NAME``, ``NAME_low`` and ``NAME_high``."""
@@ -128,10 +121,8 @@ class Moments:
 class Mean:
     """Mean over sequences of an array of quantities alone, element by element, without NaN."""
 
-    counts: I64 | int = 0
-    """Number of sequences that have the quantity."""
-    total: F64 | float = 0.0
-    """Its sum over them."""
+    counts: I64 | int = 0  # Number of sequences that have the quantity
+    total: F64 | float = 0.0  # Its sum over them
 
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
@@ -248,10 +239,8 @@ class Onset:
     decides it holds the threshold, or does not exist."""
     first: int | None = None
     """The first member from which on every estimate exceeds the threshold; None unless it appears."""
-    last_below: int | None = None
-    """The last member before that whose whole interval lies at or below the threshold."""
-    first_above: int | None = None
-    """The first member from ``first`` on whose whole interval lies above the threshold."""
+    last_below: int | None = None  # The last member before that whose whole interval lies at or below the threshold
+    first_above: int | None = None  # The first member from `first` on whose whole interval lies above the threshold
 
 
 def find_onset(value: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: float) -> Onset:

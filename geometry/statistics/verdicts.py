@@ -20,11 +20,8 @@ ERROR_RATE = 0.05
 """Probability that any verdict of a study is wrong, if every measure equals its threshold: the largest p value, after
 correction, of a verdict, of a fact and of a difference to the twin."""
 
-POWER = 0.8
-"""Probability of a verdict with the number of sequences that is said to be needed."""
-
-LEAST_SEQUENCES = 4
-"""Sequences that a claim needs."""
+POWER = 0.8  # Probability of a verdict with the number of sequences that is said to be needed
+LEAST_SEQUENCES = 4  # Sequences that a claim needs
 
 MOST_SEQUENCES = 100_000
 """Largest number of sequences that is said to be needed; beyond it, an estimate practically equals its threshold."""
@@ -34,10 +31,8 @@ MOST_SEQUENCES = 100_000
 class Sides:
     """One-sided p values of a measure against its threshold."""
 
-    supports: float
-    """Of such support, or more, where the measure is on the other side of the threshold or equal to it."""
-    opposes: float
-    """Of such opposition, or more, where the measure is on the supporting side or equal to the threshold."""
+    supports: float  # Of such support, or more, where the measure is on the other side of the threshold or equal to it
+    opposes: float  # Of such opposition, or more, where the measure is on the supporting side or equal to the threshold
 
     @property
     def p(self) -> float:
@@ -134,13 +129,11 @@ def _select_known(values: ArrayLike) -> F64:
 class Lift:
     """Means of shares over those of their chance; float64 arrays of one shape."""
 
-    ratio: Estimate
-    """Mean share over mean chance, with the jackknife's interval; NaN where the mean chance is 0."""
+    ratio: Estimate  # Mean share over mean chance, with the jackknife's interval; NaN where the mean chance is 0
     p: F64
     """Two-sided p value of a mean difference of 0, which is a ratio of 1, by Student's t; NaN for fewer than
     ``LEAST_SEQUENCES`` sequences."""
-    p_holm: F64
-    """The same after Holm's correction for all elements."""
+    p_holm: F64  # The same after Holm's correction for all elements
 
 
 def compare_with_chance(shares: F64, chance: F64) -> Lift:

@@ -17,8 +17,7 @@ COUNTS = ("k_in", "k_out")
 COSINES = ("cos_sink", "cos_last")
 LENGTHS = tuple(name for name, quantity in list_declared(SelectionProfile).items() if quantity.unit == MODEL_UNITS)
 UPPER = oracle.PER_KAPPA
-JUMPING = (*COUNTS, *UPPER)
-"""What a tie decides."""
+JUMPING = (*COUNTS, *UPPER)  # What a tie decides
 
 FLOAT32 = 1e-6
 """How far what is computed in float32 may be off: cosines of pairs, and the bounds as far as they do not jump."""

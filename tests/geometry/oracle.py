@@ -12,11 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-ROUNDING = 2.0**-24
-"""Largest relative error of one float32 rounding."""
-
-XI_STAR = np.sqrt(np.sqrt(2) - 1)
-"""Where p is largest among ξ ≥ 0."""
+ROUNDING = 2.0**-24  # Largest relative error of one float32 rounding
+XI_STAR = np.sqrt(np.sqrt(2) - 1)  # Where p is largest among ξ ≥ 0
 
 PER_KAPPA = ("precision_upper", "recall_upper")
 PER_HEAD = ("value_scale", "weight_sum")
@@ -191,8 +188,7 @@ class Pairs:
     error: np.ndarray
     inside: list[int]
     outside: list[int]
-    steepness: list[float]
-    """By κ."""
+    steepness: list[float]  # By κ
 
     def worst(self, kappa: int) -> np.ndarray:
         """For every selected key the largest p over the keys left out."""

@@ -42,16 +42,11 @@ def shuffled(n: int, first: int, last: int, words: Sequence[int], draw: int) -> 
 class Reading:
     """How the definitions are read; the defaults are right."""
 
-    tie: Fraction = Fraction(1, 2)
-    """What a pair of equally far keys adds to W."""
-    closed: bool = True
-    """Whether a ball holds its surface."""
-    order: Callable[[np.ndarray, Sequence[int], int], list[int]] = random_keys
-    """The order of random selections."""
-    moves_sink: bool = False
-    """Whether the sink's value state is shuffled too."""
-    moves_last: bool = False
-    """Whether the last token's is."""
+    tie: Fraction = Fraction(1, 2)  # What a pair of equally far keys adds to W
+    closed: bool = True  # Whether a ball holds its surface
+    order: Callable[[np.ndarray, Sequence[int], int], list[int]] = random_keys  # The order of random selections
+    moves_sink: bool = False  # Whether the sink's value state is shuffled too
+    moves_last: bool = False  # Whether the last token's is
 
     def places(self, n: int, words: Sequence[int], draw: int, *, sink: bool) -> np.ndarray:
         """Which value state each position gets."""

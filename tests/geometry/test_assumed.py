@@ -8,25 +8,10 @@ import numpy as np
 import pytest
 
 from geometry.assumptions import assumed as module
-from geometry.assumptions.assumed import (
-    AssumedHead,
-    draw_values,
-    draw_weights,
-    stretch_phases,
-    weight_profile,
-)
+from geometry.assumptions.assumed import AssumedHead, draw_values, draw_weights, stretch_phases, weight_profile
 
 BASE = AssumedHead(
-    value_scale=2.5,
-    lambda_sink=0.2,
-    beta=0.3,
-    rho_0=0.4,
-    p_sink=0.6,
-    eta=0.5,
-    eta_growth=0.1,
-    omega=0.7,
-    t_1=6,
-    t_2=25,
+    value_scale=2.5, lambda_sink=0.2, beta=0.3, rho_0=0.4, p_sink=0.6, eta=0.5, eta_growth=0.1, omega=0.7, t_1=6, t_2=25
 )
 N, D, DRAWS = 40, 64, 400
 

@@ -13,8 +13,7 @@ from tests.geometry.comparison import UPPER, departures, unexplained
 from tests.geometry.draws import HEADS, aligned_head, confined_head, random_head, repeated_head, small_heads
 
 KAPPAS = (0.05, 0.5, 5, 500)
-LARGE = np.float32(50)
-"""Value states so long that ξ runs past ξ* where the scale is raw."""
+LARGE = np.float32(50)  # Value states so long that ξ runs past ξ* where the scale is raw
 
 
 @pytest.mark.one_case
@@ -166,11 +165,7 @@ MUTANTS: dict[str, Mutant] = {
         lambda _: lambda values, *, sink: np.linalg.norm(values[1 if sink else 0 :], axis=1).mean(),
         ("value_scale", *UPPER),
     ),
-    "S_in counts the sink": (
-        "ingredients",
-        changed("s_in", lambda a, out: a.sum() - a[out].sum()),
-        ("s_in", *UPPER),
-    ),
+    "S_in counts the sink": ("ingredients", changed("s_in", lambda a, out: a.sum() - a[out].sum()), ("s_in", *UPPER)),
     "S_in is a norm": (
         "ingredients",
         changed("s_in", lambda a, out: np.linalg.norm(np.delete(a, [0, *out]))),
@@ -200,11 +195,7 @@ MUTANTS: dict[str, Mutant] = {
     "ξ with κ for √κ": ("steepness", lambda right: lambda kappa, *a: right(kappa, *a) * np.sqrt(kappa), UPPER),
     "raw is unit": ("steepness", lambda right: lambda *a: right(*a[:4], "unit"), UPPER),
     "unit is raw": ("steepness", lambda right: lambda *a: right(*a[:4], "raw"), UPPER),
-    "unit divides twice": (
-        "steepness",
-        lambda right: lambda k, d, b, c, scale: right(k, d, b, c * c, scale),
-        UPPER,
-    ),
+    "unit divides twice": ("steepness", lambda right: lambda k, d, b, c, scale: right(k, d, b, c * c, scale), UPPER),
     "Precision over N": ("precision_bound", lambda _: lambda worst: 1 - worst.max() / len(worst), (PRECISION,)),
     "Precision of the mean": (
         "precision_bound",

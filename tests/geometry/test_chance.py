@@ -35,8 +35,7 @@ from tests.geometry.separation_oracle import Reading, with_replacement
 from tests.memory import trace
 
 WORDS = (7, 0, 511, 3, 2**40)
-MEANS = {"rtol": 0, "atol": 1e-12}
-"""Rounding of a mean over draws."""
+MEANS = {"rtol": 0, "atol": 1e-12}  # Rounding of a mean over draws
 
 
 def every(weights: np.ndarray) -> np.ndarray:
@@ -331,10 +330,7 @@ def test_bad_input_is_named_and_good_input_left_as_it_is() -> None:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("n", "d", "grid", "dtype"),
-    [
-        *((1500, 64, 48, np.float16), (64, 256, 63, np.float32), (400, 4, 399, np.float32)),
-    ],
+    ("n", "d", "grid", "dtype"), [*((1500, 64, 48, np.float16), (64, 256, 63, np.float32), (400, 4, 399, np.float32))]
 )
 def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> None:
     """However many heads and draws: scratch is that of one head, and of the draws that make one tile."""

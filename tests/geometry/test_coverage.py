@@ -28,8 +28,7 @@ from geometry.statistics import intervals
 
 PAGE = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
 
-Key = tuple[str, str, int]
-"""What was measured, of which draws, and the number of sequences."""
+Key = tuple[str, str, int]  # What was measured, of which draws, and the number of sequences
 
 
 def read_page() -> dict[Key, float]:

@@ -17,8 +17,7 @@ from tests.geometry.comparison import COUNTS, departures, unexplained
 from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head
 from tests.memory import trace
 
-SHARE = 1e-4
-"""Of (head, N) that may depart from the float64 counts, each by a tie within float32 rounding."""
+SHARE = 1e-4  # Of (head, N) that may depart from the float64 counts, each by a tie within float32 rounding
 
 Heads = Iterable[tuple[np.ndarray, np.ndarray]]
 

@@ -7,8 +7,7 @@ from geometry.selection import example
 from geometry.selection.example import Intuition, build_intuition
 from geometry.selection.profile import selection_counts
 
-MARGIN = 0.05
-"""How far each decision is from turning, as a share of the radius it is about."""
+MARGIN = 0.05  # How far each decision is from turning, as a share of the radius it is about
 
 
 def distances(found: Intuition) -> tuple[np.ndarray, np.ndarray]:

@@ -221,12 +221,7 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "match"),
-    [
-        ({"draws": 1}, "draws"),
-        ({"sizes": (16,)}, "1 to 15"),
-        ({"sizes": ()}, "one or more"),
-    ],
+    ("changed", "match"), [({"draws": 1}, "draws"), ({"sizes": (16,)}, "1 to 15"), ({"sizes": ()}, "one or more")]
 )
 def test_bad_input_is_named(changed: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):

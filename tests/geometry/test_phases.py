@@ -10,11 +10,7 @@ from scipy.optimize import least_squares
 from geometry.assumptions import phase_kernels, phases
 from geometry.assumptions.assumed import AssumedHead, weight_profile
 from geometry.assumptions.decay import effective_points
-from geometry.assumptions.phase_kernels import (
-    cosine_sums,
-    descend,
-    follow_starts,
-)
+from geometry.assumptions.phase_kernels import cosine_sums, descend, follow_starts
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from tests.geometry.draws import correlated_noise
 

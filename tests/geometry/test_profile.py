@@ -33,8 +33,7 @@ def assert_identical(given: SelectionProfile, expected: SelectionProfile, names:
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize(
-    ("n", "d", "sink"),
-    [(2, 8, True), (3, 1, False), (17, 8, True), (17, 8, False), (96, 16, False), (120, 64, True)],
+    ("n", "d", "sink"), [(2, 8, True), (3, 1, False), (17, 8, True), (17, 8, False), (96, 16, False), (120, 64, True)]
 )
 def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
     weights, values = HEADS[kind](n, d, n + d)

@@ -16,8 +16,7 @@ from geometry.assumptions.regimes import REGIMES, classify_keys, find_regimes
 Row = dict[str, Any]
 
 SHAPES = 40
-Q = 19
-"""Position of the query."""
+Q = 19  # Position of the query
 
 
 def head_of(index: int) -> tuple[Row, dict[int, float]]:
@@ -121,8 +120,7 @@ def found_of(index: int) -> list[Row]:
     ]
 
 
-SEVERAL = [index for index in range(SHAPES) if len(head_of(index)[1]) > 1]
-"""Heads that attend to two keys or more."""
+SEVERAL = [index for index in range(SHAPES) if len(head_of(index)[1]) > 1]  # Heads that attend to two keys or more
 
 
 def compare() -> dict[str, int]:

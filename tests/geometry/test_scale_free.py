@@ -25,8 +25,7 @@ SHAPES = {
 
 DRAWS = 400
 
-ERROR = 1e-11
-"""Of the rate from the logarithm of a tail: an order more than the stated relative error of the tail."""
+ERROR = 1e-11  # Of the rate from the logarithm of a tail: an order more than the stated relative error of the tail
 
 
 def head(shape: str, n: int, *, sink: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -165,11 +164,7 @@ CONTROLS: dict[str, tuple[str, Callable[..., Any], bool]] = {
     "the best pair instead of the worst": ("pair_square", lambda own, total, _least, most: (own + most) / total, True),
     "U_i deviates by a quarter": ("own_square", lambda own, total, tau: 4 * max(own - tau, 0) / total, True),
     "no key passes a level": ("add_groups", lambda *_: 0.0, False),
-    "no union over keys left out": (
-        "bound_outdone",
-        lambda tails, place, *_: tails[place],
-        True,
-    ),
+    "no union over keys left out": ("bound_outdone", lambda tails, place, *_: tails[place], True),
     "no union over selected keys": (
         "level_precision",
         lambda _square, size, _total, _tau, expected, _dim: size / (size + expected),
