@@ -44,6 +44,7 @@ from geometry.selection.scan import (
     Head,
     Keys,
     Space,
+    measure_energies,
     normalise,
     prepare_keys,
     settle,
@@ -471,8 +472,9 @@ def settle_query(split: int, order: I64, weights: F32, keys: Keys) -> tuple[int,
     for key in order[:split]:
         add_key(alpha[key], keys.states[key], s)
     head = Head(alpha, order, rank, energy, single, n, 1.0, 0.0, 0.0, 0.0, 0.0)
-    found = settle(split, s, head, keys, Space(energy, error, single, single))
-    return found[0], found[1]
+    space = Space(energy, error, single, single)
+    measure_energies(order, s, head, keys, space)
+    return settle(-1.0, split, order, s, head, keys, space)[1], settle(1.0, split, order, s, head, keys, space)[1]
 
 
 @compile_kernel

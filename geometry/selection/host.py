@@ -17,7 +17,10 @@ from geometry.arrays import F64, I32, Floats
 from geometry.quantities import BY_KAPPA, BY_N, MODEL_UNITS, SelectionCounts, SelectionProfile, list_declared
 from geometry.selection.keys import distance, inner
 from geometry.selection.scan import (
+    FARTHEST,
     HIDDEN,
+    NEAREST,
+    NEAREST_TO_REST,
     Head,
     Keys,
     Room,
@@ -160,10 +163,10 @@ def fill_row(
     k_in: I32, k_out: I32, r_min: F64, r_max: F64,
 ) -> None:  # fmt: skip
     """Fill the counts and the radii of a row, N = row + 1; parameters as for ``conclude``."""
-    results = conclude(row, zeros, selected_zeros, s, head, keys, rows, space, False)
-    k_in[row], k_out[row] = results[0], results[1]
-    r_min[row] = distance(s, head.alpha, keys.states, results[2])
-    r_max[row] = distance(s, head.alpha, keys.states, results[3])
+    k_in[row], nearest, _ = conclude(row, NEAREST, zeros, selected_zeros, s, head, keys, rows, space)
+    k_out[row], farthest, _ = conclude(row, FARTHEST, zeros, selected_zeros, s, head, keys, rows, space)
+    r_min[row] = distance(s, head.alpha, keys.states, nearest)
+    r_max[row] = distance(s, head.alpha, keys.states, farthest)
 
 
 @compile_row_kernel
@@ -188,7 +191,7 @@ def fill_profile(
         fill_directions(row, s, rest, but_last, directions, head, keys.norm, out)
         out.rho_out[row] = np.nan if row == 0 == head.sink else min(rows.closest[row], np.float32(1.0))
         if out.precision_upper.shape[0]:
-            early, _, _, _, certain = conclude(row, zeros, selected_zeros, rest, head, keys, rows, space, True)
+            early, _, certain = conclude(row, NEAREST_TO_REST, zeros, selected_zeros, rest, head, keys, rows, space)
             fill_upper_bounds(row, row + 1 - early, certain, rest, head, states, rows, steepness, space, out)
 
 

@@ -15,8 +15,8 @@ errors remain in c. With them, and the roundings of a cosine, of a, of each term
 compared, the error of E_l is below δ_l = a_l (SLOPE · size + SLOPE_OF_SUMS · Σ of the size of the tile over all rows so
 far + BEND · max a); the roundings in float64 are a millionth of this. If nothing but the nearest key itself lies within
 its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and are ties of each other. All
-other rows are *settled*: repeated in float64 with ``compare_distances``, which is exactly 0 for equal y. The scan thus
-affects speed, never the result. A tile also ends where it is no small part of the size, so that the first rows, of the
+other rows are *settled*: the keys that lie so near are compared in float64, with ``compare_distances``, which is exactly
+0 for equal y. The scan thus affects speed, never the result. A tile also ends where it is no small part of the size, so that the first rows, of the
 largest weights, add little to the error.
 
 Underflow. All a are multiplied by a power of two, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ,
@@ -30,7 +30,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compile_inline_kernel, compile_row_kernel, larger, smaller, widen_vectors
+from geometry.accelerate import (
+    compile_inline_kernel,
+    compile_row_kernel,
+    larger,
+    smaller,
+    widen_vectors,
+)
 from geometry.arrays import F32, F64, I32, I64, Floats
 from geometry.inputs import GROUP
 from geometry.selection.keys import (
@@ -41,7 +47,13 @@ from geometry.selection.keys import (
     scale_states,
     sort_keys,
 )
-from geometry.selection.upper_bounds import Steepness, sum_far_pairs, sum_pairs_between, sum_worst_pairs
+from geometry.selection.upper_bounds import (
+    Steepness,
+    sum_end_pairs,
+    sum_far_pairs,
+    sum_pairs_between,
+    sum_worst_pairs,
+)
 
 STRIP_BYTES = 2**25
 """Most memory of the cosines that are held at once: all pairs of up to 2,896 keys."""
@@ -69,6 +81,9 @@ SLOPE, SLOPE_OF_SUMS, BEND = 2.04 * 8 * 2.0**-24, 2.04 * 2.0**-24, 5.1 * 2.0**-2
 
 LIFT, FLOOR, TRIFLE = 60, 2.0**-87, 2.0**-58
 """The exponent of the largest lifted norm, and what underflow adds to the error bound: see above."""
+
+LISTED = 2
+"""Room for the keys near thresholds, for each key of a head; rows for which there is none are settled with all keys."""
 
 HIDDEN = 2.0**126
 """Larger than any lifted E: added to that of a key that is not to be a minimum. Its quarter is larger as well."""
@@ -228,6 +243,10 @@ class Rows(NamedTuple):
     """Keys whose E is surely below it, (3, n − 1)."""
     near: I32
     """Keys whose E may be equal to it, the key itself among them, (3, n − 1)."""
+    place: I32
+    """Where in ``listed`` these keys begin, −1 if they are not there, (3, n − 1)."""
+    listed: I64
+    """Keys that may be at thresholds, where more than one may be at one, and after them how many there are."""
     most: F32
     """Largest E left out about s without the sink, (n − 1,)."""
     closest: F32
@@ -277,7 +296,7 @@ class Space(NamedTuple):
 
     energy: F64
     error: F64
-    """E of every key and its error, (n,)."""
+    """E of the keys that decide, and its error, (n,)."""
     g: F32
     left: F32
     """E about s without the sink, lifted, and ``Room.left`` of all keys, (n,)."""
@@ -322,9 +341,10 @@ def make_rows(heads: int, n: int, kappas: int) -> list[Rows]:
     """Memory for what a scan finds of heads, before the first strip."""
     value, of_rest = np.full((heads, 3, n - 1), HIDDEN / 4, np.float32), np.zeros((heads, n - 1), np.float32)
     value[:, FARTHEST] *= -1.0
-    counts = np.zeros((3, heads, 3, n - 1), np.int32)
+    counts, listed = np.zeros((4, heads, 3, n - 1), np.int32), np.zeros((heads, LISTED * n + 1), np.int64)
     sums, between = np.zeros((2, heads, kappas, n - 1)), np.zeros((heads, kappas, n - 1), np.int32)
-    return [Rows(*rows) for rows in zip(value, *counts, of_rest - np.inf, of_rest, *sums, between, strict=True)]
+    counts[3] = -1
+    return [Rows(*rows) for rows in zip(value, *counts, listed, of_rest - np.inf, of_rest, *sums, between, strict=True)]
 
 
 def scan_heads(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness], room: Room) -> list[Rows]:
@@ -449,12 +469,47 @@ def read_row(
 ) -> None:
     """Count the keys of a strip about the thresholds of a row; reach: factors of ``least`` in the error of E."""
     part = slice(0, strip.stop - strip.start)
-    least = room.least[part]
-    count_about(row, NEAREST, FARTHEST, room.about_all[b, part], least, reach, head.least, room.one, rows)
+    e, least = room.about_all[b, part], room.least[part]
+    low, high = enclose(row, NEAREST, reach, head.least, rows)
+    low_of_far, high_of_far = enclose(row, FARTHEST, reach, head.least, rows)
+    sure, most, sure_of_far, most_of_far = count_below(e, least, reach, low, high, low_of_far, high_of_far, room.one)
+    note_counts(row, NEAREST, sure, most, e, least, reach, low, high, rows)
+    note_counts(row, FARTHEST, sure_of_far, most_of_far, e, least, reach, low_of_far, high_of_far, rows)
     if bounded:
-        g = room.about_rest[b, part]
-        count_about(row, NEAREST_TO_REST, NEAREST_TO_REST, g, least, reach_of_rest, head.least, room.one, rows)
-        add_worst_pairs(row, g, room.left[part], steepness, rows)
+        g, left = room.about_rest[b, part], room.left[part]
+        low, high = enclose(row, NEAREST_TO_REST, reach_of_rest, head.least, rows)
+        sure, most, lowest = count_early(g, left, least, reach_of_rest, low, high, room.one)
+        note_counts(row, NEAREST_TO_REST, sure, most, g, least, reach_of_rest, low, high, rows)
+        add_worst_pairs(row, lowest, g, left, steepness, rows)
+
+
+@compile_inline_kernel
+def enclose(row: int, which: int, reach: np.float32, least: F32, rows: Rows) -> tuple[np.float32, np.float32]:
+    """The threshold of a row less and more its error; least: ``Head.least``, and ``reach`` its factor in the error."""
+    value, error = rows.value[which, row], least[rows.key[which, row]] * reach
+    return value - error, value + error
+
+
+@compile_inline_kernel
+def note_counts(
+    row: int, which: int, sure: np.int32, most: np.int32, e: F32, least: F32, reach: np.float32, low: np.float32,
+    high: np.float32, rows: Rows,
+) -> None:  # fmt: skip
+    """Add the counts of a strip about one threshold, and list the keys near it if there are others than its own.
+
+    Keys are listed only where one strip holds all of them.
+    """
+    near, used = most - sure, rows.listed[-1]
+    rows.sure[which, row] += sure
+    rows.near[which, row] += near
+    if near > 1 and e.size == rows.most.size + 1 and used + near < rows.listed.size:
+        rows.place[which, row] = used
+        for key in range(e.size):
+            error = least[key] * reach
+            if not e[key] + error < low and e[key] - error <= high:
+                rows.listed[used] = key
+                used += 1
+        rows.listed[-1] = used
 
 
 @compile_row_kernel
@@ -610,26 +665,6 @@ def raise_cosines(
     return best0, best1, best2, best3
 
 
-@compile_inline_kernel
-def count_about(
-    row: int, which: int, other: int, e: F32, least: F32, reach: np.float32, of_all: F32, one: np.int32, rows: Rows
-) -> None:
-    """Count the keys of a strip about one threshold or two.
-
-    reach: factor of ``least`` in the error; of_all: ``least`` of all keys, (n,).
-    """
-    value, error = rows.value[which, row], of_all[rows.key[which, row]] * reach
-    end, its_error = rows.value[other, row], of_all[rows.key[other, row]] * reach
-    sure, possible, sure_of_other, possible_of_other = count_below(
-        e, least, reach, value - error, value + error, end - its_error, end + its_error, one
-    )
-    rows.sure[which, row] += sure
-    rows.near[which, row] += possible - sure
-    if other != which:
-        rows.sure[other, row] += sure_of_other
-        rows.near[other, row] += possible_of_other - sure_of_other
-
-
 @compile_row_kernel
 def count_below(
     e: F32, least: F32, reach: np.float32, low0: np.float32, high0: np.float32, low1: np.float32, high1: np.float32,
@@ -648,19 +683,38 @@ def count_below(
     return sure0, possible0, sure1, possible1
 
 
+@compile_row_kernel
+def count_early(
+    g: F32, left: F32, least: F32, reach: np.float32, low: np.float32, high: np.float32, one: np.int32
+) -> tuple[np.int32, np.int32, np.float32]:
+    """The counts of ``count_below`` about one threshold, and the lowest of a selected key."""
+    widen_vectors()
+    sure = possible = none = np.int32(0)
+    lowest = np.float32(HIDDEN)
+    for i in range(np.uint64(g.size)):
+        error = least[i] * reach
+        sure = np.int32(sure + (one if g[i] + error < low else none))
+        possible = np.int32(possible + (one if g[i] - error <= high else none))
+        lowest = smaller(lowest, g[i] + left[i])
+    return sure, possible, lowest
+
+
 @compile_inline_kernel
-def add_worst_pairs(row: int, g: F32, left: F32, steepness: Steepness, rows: Rows) -> None:
-    """Add the sums of the upper bounds over the keys of a strip."""
+def add_worst_pairs(row: int, lowest: np.float32, g: F32, left: F32, steepness: Steepness, rows: Rows) -> None:
+    """Add the sums of the upper bounds over the keys of a strip, of which the selected ones have g from lowest on."""
     least, most = rows.value[NEAREST_TO_REST, row], rows.most[row]
-    for k in range(rows.total.shape[0]):
+    for k in range(rows.total.shape[0] if lowest <= least else 0):
         slope, reach = steepness.slope[k, row], steepness.reach[k, row]
-        total, best, far = sum_far_pairs(g, left, least, most, reach, slope)
         between = np.int32(0)
-        if not far:
-            total, best, _, between = sum_worst_pairs(g, left, least, most, reach, slope)
+        if lowest + reach >= most:
+            total, best = sum_far_pairs(g, left, lowest, least, most, reach, slope)
+        else:
+            total, best, of_inner = sum_end_pairs(g, left, least, most, reach, slope)
+            if of_inner:
+                total, best, _, between = sum_worst_pairs(g, left, least, most, reach, slope)
         if between > 0 and g.size == rows.most.size + 1:
-            of_inner, largest = sum_pairs_between(g, left, least, most, reach, slope)
-            total, best, between = total + of_inner, max(best, largest), np.int32(0)
+            of_between, largest = sum_pairs_between(g, left, least, most, reach, slope)
+            total, best, between = total + of_between, max(best, largest), np.int32(0)
         rows.total[k, row] += total
         rows.best[k, row] = max(rows.best[k, row], best)
         rows.between[k, row] += between
@@ -668,61 +722,67 @@ def add_worst_pairs(row: int, g: F32, left: F32, steepness: Steepness, rows: Row
 
 @compile_inline_kernel
 def conclude(
-    row: int, zeros: int, selected_zeros: int, s: F64, head: Head, keys: Keys, rows: Rows, space: Space, of_rest: bool
-) -> tuple[int, int, int, int, bool]:
-    """K_in, K_out, the nearest key left out and the farthest selected key about s, (d,), in one row, N = row + 1.
+    row: int, which: int, zeros: int, selected_zeros: int, s: F64, head: Head, keys: Keys, rows: Rows, space: Space
+) -> tuple[int, int, bool]:
+    """The count about a threshold in one row, N = row + 1: K_out about the farthest selected key, or else K_in.
 
-    zeros: the number of keys with y = 0, all and selected ones; of_rest: whether s is that without the sink, and only
-    K_in is wanted. The last is whether no key but that of a threshold, or its ties with y = 0, lies within its error of
-    it: the row is not settled.
+    With it the key that attains the threshold, and whether no key but that, or its ties with y = 0, lies within its
+    error of it: the row is not settled. s: the centre, (d,); zeros: the number of keys with y = 0, all and selected
+    ones.
     """
-    lower = NEAREST_TO_REST if of_rest else NEAREST
-    nearest, farthest = rows.key[lower, row], rows.key[FARTHEST, row]
-    empty_near, empty_far = head.least[nearest] == 0.0, head.least[farthest] == 0.0
-    certain = rows.near[lower, row] == (zeros if empty_near else 1)
-    if not (certain and (of_rest or rows.near[FARTHEST, row] == (zeros if empty_far else 1))):
-        found = settle(row + 1, s, head, keys, space)
-        return found[0], found[1], found[2], found[3], False
-    k_in = rows.sure[lower, row] + (selected_zeros if empty_near else 0)
-    k_out = rows.sure[FARTHEST, row] - (row + 1) + (zeros if empty_far else 1)
-    return int(k_in), int(k_out), int(nearest), int(farthest), True
+    key, near, sure = rows.key[which, row], rows.near[which, row], rows.sure[which, row]
+    outside, empty = which == FARTHEST, head.least[key] == 0.0
+    if near == (zeros if empty else 1):
+        count = sure - row - 1 + near if outside else sure + (selected_zeros if empty else 0)
+        return int(count), int(key), True
+    place = rows.place[which, row]
+    listed, sure = (rows.listed[place : place + near], sure) if place >= 0 else (head.order, np.int32(0))
+    measure_energies(listed, s, head, keys, space)
+    best, count, inside = settle(1.0 if outside else -1.0, row + 1, listed, s, head, keys, space)
+    return int(count + sure - (row + 1 - inside if outside else 0)), int(best), False
 
 
 @compile_row_kernel
-def settle(split: int, s: F64, head: Head, keys: Keys, space: Space) -> tuple[int, int, int, int]:
-    """The same, N = split, in float64, with products of differences where energies do not decide."""
-    n, slope, states = head.alpha.size, error_slope(s.size, 2.0**-53), keys.states
-    energy, error, size = space.energy, space.error, np.sqrt(inner(s, s))
-    for key in range(n):
+def measure_energies(listed: I64, s: F64, head: Head, keys: Keys, space: Space) -> None:
+    """E of some keys about s, and its error, in float64."""
+    slope, size = error_slope(s.size, 2.0**-53), np.sqrt(inner(s, s))
+    for key in listed:
         a = head.alpha[key] * keys.norm[key]
-        energy[key] = a * a - 2.0 * head.alpha[key] * inner(s, states[key])
-        error[key] = a * slope * (size + a) + 2.0**-1000 if a > 0.0 else 0.0
-    nearest = find_extreme(-1.0, split, s, head, states, energy, error)
-    farthest = find_extreme(1.0, split, s, head, states, energy, error)
-    k_in, k_out = 0, 0
-    for key in range(n):
-        other = nearest if head.rank[key] < split else farthest
-        gap, unsure = energy[key] - energy[other], error[key] + error[other]
-        if abs(gap) <= unsure:
-            gap = compare_distances(s, head.alpha, states, key, other)
-        if head.rank[key] < split:
-            k_in += gap <= 0.0
-        else:
-            k_out += gap <= 0.0
-    return k_in, k_out, nearest, farthest
+        space.energy[key] = a * a - 2.0 * head.alpha[key] * inner(s, keys.states[key])
+        space.error[key] = a * slope * (size + a) + 2.0**-1000 if a > 0.0 else 0.0
 
 
 @compile_row_kernel
-def find_extreme(sign: float, split: int, s: F64, head: Head, states: Floats, energy: F64, error: F64) -> int:
-    """The selected key that is farthest from s (sign 1), or the nearest key left out (sign −1)."""
-    first, last = (0, split) if sign > 0.0 else (split, head.order.size)
-    top = head.order[first]
-    for key in head.order[first:last]:
-        if sign * energy[key] > sign * energy[top]:
+def settle(sign: float, split: int, listed: I64, s: F64, head: Head, keys: Keys, space: Space) -> tuple[int, int, int]:
+    """Among some keys, N = split, with products of differences where energies do not decide: the farthest selected key
+    from s (sign 1) or the nearest key left out (sign −1), how many of the others are not farther, and how many are
+    selected.
+    """
+    energy, error, best = space.energy, space.error, find_extreme(sign, split, listed, s, head, keys.states, space)
+    count, inside = 0, 0
+    for key in listed:
+        selected = head.rank[key] < split
+        inside += int(selected)
+        if selected != (sign > 0.0):
+            gap = energy[key] - energy[best]
+            if abs(gap) <= error[key] + error[best]:
+                gap = compare_distances(s, head.alpha, keys.states, key, best)
+            count += int(gap <= 0.0)
+    return best, count, inside
+
+
+@compile_row_kernel
+def find_extreme(sign: float, split: int, listed: I64, s: F64, head: Head, states: Floats, space: Space) -> int:
+    """The key that ``settle`` returns."""
+    energy, error, top = space.energy, space.error, -1
+    for key in listed:
+        wanted = (head.rank[key] < split) == (sign > 0.0)
+        if wanted and (top < 0 or sign * energy[key] > sign * energy[top]):
             top = key
     best = top
-    for key in head.order[first:last]:
+    for key in listed:
         near = sign * (energy[key] - energy[top]) >= -(error[key] + error[top])
-        if near and sign * compare_distances(s, head.alpha, states, key, best) > 0.0:
+        wanted = (head.rank[key] < split) == (sign > 0.0)
+        if wanted and near and sign * compare_distances(s, head.alpha, states, key, best) > 0.0:
             best = key
     return int(best)

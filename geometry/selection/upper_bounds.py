@@ -114,22 +114,38 @@ def bound_probability(xi: np.float32) -> np.float32:
 
 @compile_row_sum_kernel
 def sum_far_pairs(
-    g: F32, left: F32, least: np.float32, most: np.float32, reach: np.float32, c: np.float32
-) -> tuple[float, np.float32, bool]:
-    """As ``sum_worst_pairs`` if g_i + reach is at least ``most`` for all early keys, and whether it is.
+    g: F32, left: F32, lowest: np.float32, least: np.float32, most: np.float32, reach: np.float32, c: np.float32
+) -> tuple[float, np.float32]:
+    """As ``sum_worst_pairs`` if g_i + reach is at least ``most`` for all selected keys, lowest being their least g.
 
     ξ is then at most ξ*, where a polynomial takes the place of the exponential, and the largest p is that of the
     least g_i.
     """
     widen_vectors()
-    total, lowest, floor = np.float32(0.0), least, reach * np.float32(XI_SMALL / XI_STAR)
+    total, floor = np.float32(0.0), reach * np.float32(XI_SMALL / XI_STAR)
     for k in range(np.uint64(g.size)):
-        selected = g[k] + left[k]
         p = bound_near_0(larger(floor, most - g[k]) * np.float32(SHRINK) * c)
-        total += p if selected <= least else np.float32(0.0)
-        lowest = smaller(lowest, selected)
-    best = bound_near_0(larger(floor, most - lowest) * np.float32(SHRINK) * c)
-    return float(total), best if total > np.float32(0.0) else np.float32(0.0), bool(lowest + reach >= most)
+        total += p if g[k] + left[k] <= least else np.float32(0.0)
+    return float(total), bound_near_0(larger(floor, most - lowest) * np.float32(SHRINK) * c)
+
+
+@compile_row_sum_kernel
+def sum_end_pairs(
+    g: F32, left: F32, least: np.float32, most: np.float32, reach: np.float32, c: np.float32
+) -> tuple[float, np.float32, bool]:
+    """As ``sum_worst_pairs`` unless p may be larger between the ends for some key, and whether it may."""
+    widen_vectors()
+    total, best, floor = np.float32(0.0), np.float32(0.0), reach * np.float32(XI_SMALL / XI_STAR)
+    target = -np.float32(MOST_STEEP)
+    for k in range(np.uint64(g.size)):
+        beyond, is_early = g[k] + reach >= most, g[k] + left[k] <= least
+        p = bound_probability(larger(floor, (most if beyond else least) - g[k]) * np.float32(SHRINK) * c)
+        p = p if is_early else np.float32(0.0)
+        total += p
+        best = larger(best, p)
+        inner = -np.float32(MOST_STEEP) if beyond else g[k] + reach
+        target = larger(target, inner if is_early else -np.float32(MOST_STEEP))
+    return float(total), best, bool(target > least)
 
 
 @compile_row_sum_kernel
