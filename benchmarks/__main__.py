@@ -17,7 +17,6 @@ from rich.table import Table
 from benchmarks import (
     effects,
     extraction,
-    gpu,
     landing,
     large,
     metrics,
@@ -33,7 +32,6 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     metrics.BENCHMARK,
     large.BENCHMARK,
     *separation.BENCHMARKS,
-    gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
     landing.BENCHMARK,

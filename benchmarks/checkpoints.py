@@ -1,6 +1,6 @@
 """Checkpoints with random weights and the embedded model's tokenizer, for models that cannot be downloaded.
 
-Holds ``write_checkpoint``, and the configurations of a small and of a large trained model.
+Holds ``write_checkpoint``, and the configuration of a small trained model.
 """
 
 import math
@@ -23,18 +23,12 @@ SMOLLM2 = {
 }  # fmt: skip
 """SmolLM2-135M, as in its ``config.json`` on the hub, but for the vocabulary."""
 
-LLAMA_2_7B = {
-    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-    "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-}  # fmt: skip
-"""LLaMA-2-7B, as in its ``config.json`` on the hub."""
-
 SINK_LOGITS = (8.0, 12.0)
 """Range over the heads of the logit of key 0; the other 1023 keys together have one of about 9."""
 
 
-def write_checkpoint(config: PreTrainedConfig, folder: Path, *, dtype: torch.dtype, sink: bool = False) -> int:
-    """Save a model with random weights and the embedded model's tokenizer; returns its number of parameters.
+def write_checkpoint(config: PreTrainedConfig, folder: Path, *, dtype: torch.dtype, sink: bool = False) -> None:
+    """Save a model with random weights and the embedded model's tokenizer.
 
     With ``sink``, which needs a LLaMA with biases, every head gives a large part of its weight to BOS.
     """
@@ -49,7 +43,6 @@ def write_checkpoint(config: PreTrainedConfig, folder: Path, *, dtype: torch.dty
     if sink:
         _put_sink(model, tokenizer.bos_token_id)
     model.save_pretrained(folder)
-    return int(model.num_parameters())
 
 
 def make_llama(**settings: Any) -> LlamaConfig:

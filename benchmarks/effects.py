@@ -1,7 +1,6 @@
 """Effects of heads: ablation of every head, compared with one forward pass for each head.
 
-Holds the benchmarks ``effects.*``: the embedded model, measured in full, and the shape of LLaMA-2-7B, computed from
-measured parts. Correctness is tested in ``tests.extract.test_ablation``.
+Holds the benchmark ``effects.ablation``. Correctness is tested in ``tests.extract.test_ablation``.
 """
 
 import time
@@ -9,14 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from benchmarks.checkpoints import LLAMA_2_7B
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract.ablation import (
     REPLACEMENTS,
@@ -69,15 +66,15 @@ class _Heads:
         self.ids = ids[0]
         self.plain = compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
 
-    def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
+    def ablate_heads(self, heads: list[tuple[int, int]]) -> None:
         """Ablate as the program does, layer by layer."""
         layers = sorted({layer for layer, _ in heads})
-        given = partial(ablate, kinds=kinds, means=self.means, layers=layers, heads=heads)
+        given = partial(ablate, kinds=REPLACEMENTS, means=self.means, layers=layers, heads=heads)
         list(given(self.resumable, self.attention, self.ids))
 
-    def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
+    def ablate_by_forward(self, heads: list[tuple[int, int]]) -> None:
         """Ablate by a forward pass for each head and kind."""
-        for kind, head in product(kinds, heads):
+        for kind, head in product(REPLACEMENTS, heads):
             compare_losses(self.compute_logits(ReplacedHeads({head: kind}, self.means))[None], self.plain, self.ids)
 
     def compute_logits(self, edit: ReplacedHeads) -> Tensor:
@@ -109,47 +106,10 @@ def measure_ablation(*, context: int, repeats: int, heads: int | None = None) ->
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
-def estimate_full_size(*, config: dict[str, Any], context: int, repeats: int) -> list[Result]:
-    """The same for one head of a model of this configuration, computed from measurements of a model with two layers.
-
-    The cost of a head is that of its own layer without the part before its attention, of the layers above, and of
-    logits and losses.
-    """
-    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
-    torch.manual_seed(0)
-    both = _Heads(AutoModelForCausalLM.from_config(LlamaConfig(**config | {"num_hidden_layers": 2})).eval(), context)
-    few = range(min(heads, 4))
-    whole, plain, first, second = alternate(
-        lambda: both.ablate_by_forward([(0, 0)], ("zero",)),
-        lambda: both.resumable.run_plain(both.ids),
-        lambda: both.ablate_heads([(0, head) for head in few], ("zero",)),
-        lambda: both.ablate_heads([(1, head) for head in few], ("zero",)),
-        repeats=repeats,
-        clock=time.process_time,
-    ).T
-    layer, last = (first - second) / len(few), (second - plain) / len(few)  # a layer above; a head of the last layer
-    ours = last + layer * (layers - 1) / 2 + (plain + layer * (layers - 2)) / (layers * heads)
-    theirs = whole + layer * (layers - 2)
-    sizes = {"hidden": config["hidden_size"], "layers": layers, "heads": heads, "context": context}
-    sizes |= {"vocabulary": config["vocab_size"]}
-    what = ("zero ablation of a head, mean over all: losses and divergences", ours)
-    against = ("the same by a forward pass", theirs)
-    note = "computed from the times of two layers"
-    return [compare("effects.full_size", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
-
-
-SMALL = LLAMA_2_7B | {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 172}
-SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 4}
-
 BENCHMARKS = (
     Benchmark(
         "effects.ablation",
         full=partial(measure_ablation, context=512, repeats=5),
         small=partial(measure_ablation, context=64, repeats=2, heads=2),
-    ),
-    Benchmark(
-        "effects.full_size",
-        full=partial(estimate_full_size, config=LLAMA_2_7B, context=512, repeats=3),
-        small=partial(estimate_full_size, config=SMALL, context=64, repeats=2),
     ),
 )

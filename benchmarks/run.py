@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from benchmarks.checkpoints import SMOLLM2, make_llama, write_checkpoint
+from benchmarks.extraction import run_forward
 from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, compare
 from benchmarks.metrics import multiply_heads
-from benchmarks.reading import run_forward
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
@@ -89,10 +89,10 @@ def _describe(model: str, sizes: Mapping[str, Any]) -> Study:
     return Study.model_validate({"model": model, "corpus": PROSE, **sizes})
 
 
-def run_steps(home: Home, study: Study, name: str = NAME) -> dict[str, Seconds]:
+def run_steps(home: Home, study: Study) -> dict[str, Seconds]:
     """Make every asset of a study in turn."""
     home.prepare()
-    work = Work(home, name, study, ASSETS)
+    work = Work(home, NAME, study, ASSETS)
     return {asset.name: _time(asset.name, partial(asset.make, work)) for asset in select_assets(study)}
 
 

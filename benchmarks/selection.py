@@ -1,7 +1,7 @@
-"""The selection profile against one matrix product, against PyTorch and against itself at other sizes.
+"""The selection profile against one matrix product, against PyTorch, against itself at other sizes and on a GPU.
 
 Holds the benchmarks ``selection.*``. All of them use heads of ``benchmarks.heads`` and are measured on one thread, in
-process time.
+process time, but for that on a GPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -198,6 +198,18 @@ def measure_every_query(*, lengths: Sequence[int], head_dim: int, repeats: int) 
     return results
 
 
+def compare_with_gpu(*, heads: int, kv_heads: int, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """The profiles of the heads of one layer on a CUDA device, whose arrays are in the memory of the host."""
+    weights, values = draw_layer(np.random.default_rng(0), heads=heads, kv_heads=kv_heads, n=n, head_dim=head_dim)
+    grouped, states = weights.reshape(kv_heads, -1, n), values[:, None]
+    contenders = [partial(selection_profile, grouped, states, device=device) for device in ("cuda", "cpu")]
+    seconds = alternate(*contenders, repeats=repeats)
+    sizes = {"heads": heads, "kv_heads": kv_heads, "n": n, "head_dim": head_dim}
+    ours = ("selection_profile of the heads of a layer, on the GPU and one thread of the CPU", seconds[:, 0])
+    theirs = ("the same on one thread of the CPU", seconds[:, 1])
+    return [compare("selection.gpu", "cost", ours, theirs, sizes=sizes, target=0.5, note=torch.cuda.get_device_name())]
+
+
 BENCHMARKS = (
     Benchmark(
         "selection.product",
@@ -226,5 +238,11 @@ BENCHMARKS = (
         "selection.every_query.growth",
         full=partial(measure_growth_of_every_query, lengths=(256, 512, 1024, 2048), head_dim=64, repeats=5),
         small=partial(measure_growth_of_every_query, lengths=(64, 128), head_dim=64, repeats=2),
+    ),
+    Benchmark(
+        "selection.gpu",
+        full=partial(compare_with_gpu, heads=32, kv_heads=8, n=1024, head_dim=128, repeats=5),
+        small=partial(compare_with_gpu, heads=4, kv_heads=2, n=128, head_dim=64, repeats=3),
+        missing=lambda: None if torch.cuda.is_available() else "no CUDA device",
     ),
 )

@@ -14,10 +14,10 @@ rounded, by 2^−24 of twice the size of the tile so far at most, where a size i
 errors remain in c. With them, and the roundings of a cosine, of a, of each term, of c, of E_l and of each sum that is
 compared, the error of E_l is below δ_l = a_l (SLOPE · size + SLOPE_OF_SUMS · Σ of the size of the tile over all rows so
 far + BEND · max a); the roundings in float64 are a millionth of this. If nothing but the nearest key itself lies within
-its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and are ties of each other. All
-other rows are *settled*: the keys that lie so near are compared in float64, with ``compare_distances``, which is exactly
-0 for equal y. The scan thus affects speed, never the result. A tile also ends where it is no small part of the size, so that the first rows, of the
-largest weights, add little to the error.
+its own error of the threshold, the count is right. Keys with y = 0 have E = δ = 0 and are ties of each other. All other
+rows are *settled*: the keys that lie so near are compared in float64, with ``compare_distances``, which is exactly 0
+for equal y. The scan thus affects speed, never the result. A tile also ends where it is no small part of the size, so
+that the first rows, of the largest weights, add little to the error.
 
 Underflow. All a are multiplied by a power of two, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ,
 a_l is not below FLOOR unless y_l = 0, and TRIFLE is added to the bracket: their product exceeds what underflow loses.

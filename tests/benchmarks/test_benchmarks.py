@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from transformers import AutoModelForCausalLM
 from benchmarks import __main__ as command
 from benchmarks import (
     checkpoints,
-    full_size,
     heads,
     large,
     measure,
@@ -29,9 +27,8 @@ from geometry import selection_profile
 KERNELS = ("counts", "profile", "kappas", "scale_free")
 """Figures of the benchmark ``selection.product``."""
 
-LONG = ("landing", "effects.full_size")
-"""Benchmarks of whole studies or processes, which take ten seconds or more however small these are, and one whose time
-is a difference of two, which other programs can make negative."""
+LONG = ("landing",)
+"""Benchmarks of whole studies or processes, which take ten seconds or more however small these are."""
 
 
 @pytest.mark.one_case
@@ -145,31 +142,3 @@ def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.Capture
     message = capsys.readouterr().err
     assert "there is no benchmark 'sele'" in message
     assert all(benchmark.name in message for benchmark in command.BENCHMARKS)
-
-
-@pytest.mark.slow
-def test_a_model_of_the_paper_goes_through_the_whole_pipeline_narrowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(full_size, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
-    out = tmp_path / "out.json"
-    sizes = ["--divide", "32", "--layers", "2", "--sequences", "2", "--context-length", "64"]
-    assert full_size.main(["mistral-7b", *sizes, "--out", str(out)]) == 0
-    saved = json.loads(out.read_text(encoding="utf-8"))["models"]
-    assert [row["model"] for row in saved] == ["mistral-7b"]
-    for row in saved:
-        assert row["seconds"].keys() == set(full_size.STAGES)
-        assert all(seconds > 0 for seconds in row["seconds"].values())
-        assert row["stored_bytes"] > 2 * 64 * 4
-    printed = capsys.readouterr().out
-    assert "width / 32" in printed
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("name", "parameters"), [("llama-2-7b", 6_738_415_616), ("mistral-7b", 7_241_732_096), ("gemma-7b", 8_537_680_896)]
-)
-def test_the_paper_s_models_have_as_many_parameters_as_the_published_ones(name: str, parameters: int) -> None:
-    config, settings = full_size.MODELS[name]
-    with torch.device("meta"):
-        assert AutoModelForCausalLM.from_config(config(**settings)).num_parameters() == parameters
