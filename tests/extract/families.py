@@ -351,18 +351,23 @@ DISTINCT = {
 """Families that differ in masks, shapes, sinks, shared or missing layers or in how they are read; the others repeat."""
 
 
-def _each(families: Collection[Family]) -> pytest.MarkDecorator:
-    """Run a test for each of some families, and for those that repeat others only among the longest tests."""
+def _each(families: Collection[Family], others: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Run a test for each of some families, and for those that repeat others only among the ``others``."""
     return pytest.mark.parametrize(
         "family",
-        [pytest.param(family, marks=() if family.name in DISTINCT else pytest.mark.long) for family in families],
+        [pytest.param(family, marks=() if family.name in DISTINCT else others) for family in families],
         ids=lambda family: family.name.replace(" ", ""),
     )
 
 
-every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
-every_kind = _each(FAMILIES)
-every_kind_through_the_interface = _each([family for family in FAMILIES if not family.alone])
+every_family = _each(FAMILIES, pytest.mark.slow)
+every_kind = _each(FAMILIES, pytest.mark.long)
+every_kind_through_the_interface = _each([family for family in FAMILIES if not family.alone], pytest.mark.long)
+
+
+def find_family(name: str) -> Family:
+    """The family with a name."""
+    return next(family for family in FAMILIES if family.name == name)
 
 
 @dataclass(frozen=True)
@@ -451,7 +456,11 @@ REFUSED: tuple[Refused, ...] = (
         "Doge", "DogeConfig", _SMALL, "a mask that is computed from the value states", "a mask of type torch.float"
     ),
     Refused(
-        "Inkling", "InklingTextConfig", _GROUPED, "adds a bias to its logits", "in a way this program does not know"
+        "Inkling",
+        "InklingTextConfig",
+        {**_GROUPED, **_EXPERTS, "n_routed_experts": 4},
+        "adds a bias to its logits",
+        "in a way this program does not know",
     ),
     Refused(
         "DeepSeek-V3.2 with more than `index_topk` tokens",
@@ -503,7 +512,7 @@ def made(family: Family | Refused) -> PreTrainedModel:
 @cache
 def model_of(family_name: str) -> PreTrainedModel:
     """A seeded random model of a family, whose learned sinks matter if it has any."""
-    family = next(family for family in FAMILIES if family.name == family_name)
+    family = find_family(family_name)
     model = made(family)
     for name, parameter in model.named_parameters():
         if name.endswith(("sinks", "attention_sink_bias")):
@@ -611,7 +620,7 @@ def measure(family: Family) -> Measured:
 @cache
 def plain_of(family_name: str) -> Plain:
     """``plain`` of the family with a name."""
-    return plain(next(family for family in FAMILIES if family.name == family_name))
+    return plain(find_family(family_name))
 
 
 def bound(family: Family) -> float:
@@ -629,10 +638,9 @@ def bound(family: Family) -> float:
 @cache
 def bound_logits(family_name: str) -> float:
     """Largest difference of float32 logits on any processor: that of ``bound``, of the largest logit of ``ids()``."""
-    family = next(family for family in FAMILIES if family.name == family_name)
     with silence_libraries(), torch.inference_mode():
         logits = model_of(family_name)(input_ids=ids(), use_cache=False).logits
-    return bound(family) * float(logits.abs().max())
+    return bound(find_family(family_name)) * float(logits.abs().max())
 
 
 def row(family: Family) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,11 +16,13 @@ from extract import capture as module
 from extract import two_pass
 from extract.architectures import OTHER_KINDS
 from extract.attention import Weighting, compute_query_weights
+from extract.batches import check_row, read_alone
 from extract.buffers import Buffers
-from extract.capture import capture, probe
+from extract.capture import Capture, capture, probe
+from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
+from geometry.selection.every_query import Contexts, measure_queries
 from storage.errors import UserError
 from tests.extract.families import (
-    FAMILIES,
     KEYS,
     PAGE,
     QUERIES,
@@ -30,6 +33,7 @@ from tests.extract.families import (
     bound,
     every_family,
     every_kind,
+    find_family,
     ids,
     made,
     measure,
@@ -37,6 +41,7 @@ from tests.extract.families import (
     plain_of,
     write_tables,
 )
+from tests.geometry.patterns_oracle import measure_all
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
@@ -54,14 +59,31 @@ SHOWS_AT = {"causal": QUERIES[:-1], "mask": LATE, "window": LATE, **dict.fromkey
 
 
 @every_family
-def test_matches_eager_at_every_query_of_every_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockwise, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
-    measured = measure(family)
+def test_every_query_of_every_layer_is_eager_s(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a model that is not saturated, else this would say little; alone, with others and in a text cut after it."""
+    model, attention = model_of(family.name), attention_of(family.name)
+    with monkeypatch.context() as patched:
+        patched.setattr(blockwise, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
+        measured = measure(family)
     assert max(*measured.weights.values(), *measured.values, measured.sinks) < bound(family)
     assert measured.first_keys
-    attention = attention_of(family.name)
     assert [size.heads == 0 for size in attention.layers] == [kind in OTHER_KINDS for kind in attention.kinds]
     assert attention.path == ("two-pass" if family.alone else "AttentionInterface")
+    together, one_text = capture(model, attention, ids(), QUERIES), capture(model, attention, ids(1), QUERIES)
+    same = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
+    for q, query in enumerate(QUERIES):
+        alone = capture(model, attention, ids(), (query,))
+        same(together.weights[:, :, q], alone.weights[:, :, 0])
+        same(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
+        same(together.values, alone.values)
+        assert torch.equal(together.first_key[q], alone.first_key[0])
+        largest = together.weights[:, :, q].amax(-1)
+        largest = largest[largest.isfinite()]
+        assert largest.median() < 0.5
+        assert (largest < 0.9).float().mean() > 0.9
+        cut, whole = read_alone(model, attention, ids(1)[0].numpy(), query), one_text.weights[:, 0, q]
+        np.testing.assert_allclose(cut, whole[..., : query + 1], atol=2e-5)
+        check_row(family.name, cut, whole, KEYS, torch.float32)
 
 
 Weigh = Callable[..., tuple[Tensor, Tensor | None]]
@@ -109,43 +131,30 @@ MISTAKES: dict[str, Callable[..., object]] = {
     "row": row_before,
 }
 
-
-def in_another_order(values: Tensor) -> Tensor:
-    """The KV heads the other way round; the keys, if there is only one."""
-    return values.flip(1 if values.shape[1] > 1 else 2)
-
-
-def of_the_key_before(values: Tensor) -> Tensor:
-    return values.roll(1, dims=2)
-
-
 VALUE_MISTAKES: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "value_order": in_another_order,
-    "value_keys": of_the_key_before,
+    "value_order": lambda values: values.flip(1 if values.shape[1] > 1 else 2),  # of KV heads; of keys, if it has one
+    "value_keys": lambda values: values.roll(1, dims=2),
 }
 
 
 def make_mistake(control: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = two_pass._read_block
     if control in VALUE_MISTAKES:
         put, mistake = Buffers.put, VALUE_MISTAKES[control]
         monkeypatch.setattr(
             Buffers,
             "put",
-            lambda self, layer, weights, values, *sinks, **others: put(
-                self, layer, weights, mistake(values), *sinks, **others
-            ),
+            lambda self, layer, weights, values, *others: put(self, layer, weights, mistake(values), *others),
         )
     elif control == "mask":
         monkeypatch.delitem(AttentionMaskInterface._global_mapping, module.ATTENTION)
     elif control == "window":
         forget_windows(model_of(family), monkeypatch)
     elif control == "token":
-        step = two_pass._read_block
         monkeypatch.setattr(two_pass, "_read_block", lambda model, block, kept: step(model, block // 2 + 1, kept))
     elif control == "cache":
         monkeypatch.setattr(two_pass, "BLOCK_BYTES", 1)
-        following = two_pass._read_block
-        monkeypatch.setattr(two_pass, "_read_block", lambda *given: following(*given[:2], damage_cache(given[2])))
+        monkeypatch.setattr(two_pass, "_read_block", lambda *given: step(*given[:2], damage_cache(given[2])))
     else:
         monkeypatch.setattr(module, "compute_query_weights", partial(MISTAKES[control], compute_query_weights))
 
@@ -184,7 +193,7 @@ CONTROLS = {
     ("name", "control"), [(name, control) for name, controls in CONTROLS.items() for control in controls]
 )
 def test_the_comparison_sees_mistakes_at_every_query(name: str, control: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (family,) = (family for family in FAMILIES if family.name == name)
+    family = find_family(name)
     attention_of(name)
     plain_of(name)
     make_mistake(control, name, monkeypatch)
@@ -196,24 +205,140 @@ def test_the_comparison_sees_mistakes_at_every_query(name: str, control: str, mo
         assert measured.weights[query] > MISTAKE * bound(family), query
 
 
+# --- what the weights of all queries are needed for, against the captured and eager's matrices ---
+
+NAMES = list(list_declared(QueryMeasures))
+LEVELS = [index for index, name in enumerate(NAMES) if name.endswith("_level") or name in {"n_90", "top_position"}]
+"""What a tie of weights or distances decides."""
+
+RECEIVED, OF_PATTERNS = 5e-6, 1e-5
+"""Largest differences of what keys receive, and of patterns, from the definitions on eager's matrices."""
+
+
+def read(family: Family, *, every_query: bool = True) -> Capture:
+    """Capture what is measured of the weights of all queries, and these or some of them."""
+    known, queries = attention_of(family.name), tuple(range(KEYS)) if every_query else QUERIES
+    optional = {"received": True, "every_query": every_query}
+    buffers = Buffers(known.layers, batch=2, queries=len(queries), keys=KEYS, dtype=known.dtype, **optional)
+    return capture(model_of(family.name), known, ids(), queries, buffers, every_query=every_query)
+
+
 @pytest.mark.one_case
 @every_kind
-def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
-    """In models that are not saturated: else the comparison with eager attention would say little."""
-    model, attention = model_of(family.name), attention_of(family.name)
-    together = capture(model, attention, ids(), QUERIES)
-    compare = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
-    for q, query in enumerate(QUERIES):
-        alone = capture(model, attention, ids(), (query,))
-        compare(together.weights[:, :, q], alone.weights[:, :, 0])
-        compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
-        compare(together.values, alone.values)
-        assert torch.equal(together.first_key[q], alone.first_key[0])
-        largest = together.weights[:, :, q].amax(-1)
-        largest = largest[largest.isfinite()]
-        assert largest.numel() > 0
-        assert largest.median() < 0.5
-        assert (largest < 0.9).float().mean() > 0.9
+def test_what_all_queries_look_at_and_select_is_measured(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of queries has 7 rows of 4 heads and chance."""
+    layers = len(attention_of(family.name).layers)
+    monkeypatch.setattr(blockwise, "BLOCK_BYTES", 7 * 2 * 4 * KEYS * 4)
+    monkeypatch.setattr(blockwise, "PATTERN_BYTES", {"cpu": 7 * (4 + 1) * KEYS * 4})
+    monkeypatch.setattr(two_pass, "BLOCK_BYTES", layers * 7 * 2 * 4 * KEYS * 4)
+    captured = read(family)
+    largest, jumps = compare(captured)
+    assert largest < 1e-3
+    assert jumps < 0.01
+    assert_patterns(captured, family)
+    without = read(family, every_query=False)
+    np.testing.assert_allclose(without.patterns, captured.patterns, atol=OF_PATTERNS)
+    for found in (captured, without):
+        assert farthest(found, family, importance) < RECEIVED
+
+
+def assert_patterns(found: Capture, family: Family) -> None:
+    """Patterns and their chance are what the definitions make of eager's matrices."""
+    for layer, weights in plain_of(family.name).weights.items():
+        heads = weights.shape[1]
+        sees = (weights[..., 0] > 0).any(dim=1).any(dim=0).tolist()
+        exact = measure_all(weights, ids(), sees)
+        np.testing.assert_allclose(found.patterns[layer, :, :heads], exact, atol=OF_PATTERNS)
+        assert (found.pattern_queries[layer, :, PATTERNS.index("sink")] == sum(sees[1:])).all()
+        assert found.patterns[layer, :, heads:].isnan().all()
+        visible = (weights > 0).any(dim=1, keepdim=True).double()
+        uniform = visible / visible.sum(dim=-1, keepdim=True)
+        np.testing.assert_allclose(found.chance[layer], measure_all(uniform, ids(), sees)[:, 0], atol=OF_PATTERNS)
+
+
+def importance(weights: Tensor) -> Tensor:
+    """The scores of Attention-Sink's ``eval_sink_open_source.py``: weights (B, H, T, T) over T - k, summed by query."""
+    return (weights.double() / torch.arange(KEYS, 0, -1)).sum(dim=-2)
+
+
+def farthest(found: Capture, family: Family, definition: Callable[[Tensor], Tensor]) -> float:
+    """Largest difference of what keys receive from what a definition makes of eager's matrices."""
+    largest = 0.0
+    assert found.received is not None
+    for layer, weights in plain_of(family.name).weights.items():
+        ours = found.received[layer, :, : weights.shape[1]]
+        assert found.received[layer, :, weights.shape[1] :].isnan().all()
+        largest = max(largest, float((ours - definition(weights)).abs().max()))
+    return largest
+
+
+OTHER_DEFINITIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "over all queries": lambda weights: weights.mean(dim=-2),
+    "without its own": lambda weights: importance(weights - weights.diagonal(dim1=-2, dim2=-1).diag_embed()),
+    "last query": lambda weights: weights[:, :, -1],
+    "by query": lambda weights: weights.sum(dim=-1),
+}
+
+
+def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
+    """Largest difference of what no tie decides, and the share of the rest that differs, over all layers and queries.
+
+    shift: of the value states along the keys.
+    """
+    assert captured.query_measures is not None
+    assert captured.context_means is not None
+    assert captured.query_keys is not None
+    largest, jumps = 0.0, []
+    for layer, size in enumerate(captured.layers):
+        found = captured.query_measures[layer, :, : size.heads].numpy()
+        assert captured.query_measures[layer, :, size.heads :].isnan().all()
+        assert captured.context_means[layer, :, size.heads :].isnan().all()
+        for text in range(2 if size.heads else 0):
+            weights = captured.weights[layer, text, 1:, : size.heads].transpose(0, 1).contiguous().numpy().copy()
+            values = captured.values[layer, text, : size.kv_heads, :, : size.head_dim].float()
+            values = values.roll(shift, dims=1).contiguous().numpy()
+            first = captured.first_key[:, layer].numpy().astype(np.int64)
+            assert_largest(captured.query_keys[layer, text, : size.heads].numpy(), weights, first)
+            expected, *counts = measure_queries(weights, values, first[1:])
+            contexts = Contexts.of(first)
+            means = np.where(contexts.counts > 0, contexts.average(*counts, slice(1, KEYS)), np.nan)
+            of_layer = captured.context_means[layer, text, : size.heads].transpose(0, 1).numpy()
+            jumps.append((np.abs(np.nan_to_num(means - of_layer)) > 1e-4).mean())
+            np.testing.assert_array_equal(np.isnan(means), np.isnan(of_layer))
+            both = np.stack([getattr(expected, name) for name in NAMES], axis=-1), found[text, :, 1:]
+            assert np.isnan(found[text, :, 0]).all()
+            np.testing.assert_array_equal(*(np.isnan(one) for one in both))
+            apart = np.nan_to_num(np.abs(both[0] - both[1]) / (1 + np.abs(both[0])))
+            jumps.append((apart[..., LEVELS] > 1e-4).mean())
+            largest = max(largest, float(np.delete(apart, LEVELS, axis=-1).max()))
+    return largest, float(np.mean(jumps))
+
+
+def assert_largest(found: np.ndarray, weights: np.ndarray, first: np.ndarray) -> None:
+    """The keys of largest weight of the queries (head, query, 2, rank) are those of a sort (weights: from query 1)."""
+    seen = (np.arange(KEYS) >= first[1:, None]) & (np.arange(KEYS) <= np.arange(1, KEYS)[:, None])
+    largest = -np.sort(-np.where(seen, weights, np.nan))[..., :TOP_KEYS]
+    position, weight = found[:, 1:, 0], found[:, 1:, 1]
+    np.testing.assert_allclose(weight, largest, atol=1e-5)
+    np.testing.assert_array_equal(np.isnan(position), np.isnan(weight))
+    assert np.isnan(found[:, 0]).all()
+    places, there = np.nan_to_num(position).astype(int), ~np.isnan(position)
+    np.testing.assert_allclose(np.take_along_axis(weights, places, axis=-1)[there], weight[there], atol=1e-5)
+    assert np.take_along_axis(np.broadcast_to(seen, weights.shape), places, axis=-1)[there].all()
+    assert (np.diff(np.sort(position)) != 0).all()
+
+
+def test_other_definitions_and_value_states_of_other_keys_would_be_noticed() -> None:
+    family = find_family("Mistral")
+    captured = read(family)
+    largest, jumps = compare(captured, shift=1)
+    assert largest > 0.1
+    assert jumps > 0.1
+    for name, definition in OTHER_DEFINITIONS.items():
+        assert farthest(captured, family, definition) > 1000 * RECEIVED, name
+
+
+# --- refused, and the page ---
 
 
 @pytest.mark.one_case
@@ -224,6 +349,7 @@ def test_families_that_cannot_be_captured_are_refused(refused: Refused) -> None:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_the_page_has_a_line_for_every_family() -> None:
     """If not: python -m tests.extract.families. It has no figure of one machine."""
     page = PAGE.read_text(encoding="utf-8")

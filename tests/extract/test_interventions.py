@@ -1,17 +1,46 @@
-"""Edited forward passes: nothing edited is the plain pass, heads replaced are those replaced before the projection."""
+"""Edited forward passes: nothing edited is the plain pass, heads replaced are those replaced before the projection.
 
+Passes that begin at a layer give what the plain pass gives, and ablation what a whole pass for each head gives.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.effects import ReplacedHeads
-from extract import interventions as module
-from extract.capture import capture
-from extract.interventions import Call, Edit, IdentityEdit, Recorder, intervene
+from extract import ablation, interventions
+from extract.ablation import (
+    REPLACEMENTS,
+    LayerEffects,
+    PlainPass,
+    Replacement,
+    ResumableModel,
+    ablate,
+    compute_mean_of_others,
+    compute_mean_outputs,
+    count_rows_per_pass,
+    estimate_ablation_bytes,
+)
+from extract.capture import Attention, capture, probe
+from extract.interventions import (
+    Call,
+    Edit,
+    IdentityEdit,
+    Recorder,
+    compare_losses,
+    compute_log_probabilities,
+    intervene,
+)
+from extract.policies import Rest, SinkAndRecent
+from extract.sparsity import SparseEdit, estimate_row_bytes
 from storage.errors import UserError
 from tests.extract.families import (
     KEYS,
@@ -24,16 +53,32 @@ from tests.extract.families import (
     ids,
     model_of,
 )
-from tests.extract.tiny import WINDOW
+from tests.extract.memory import Held
+from tests.extract.tiny import VOCABULARY, WINDOW, spread_out, tiny_model, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
 NOTICED = 1e-3
 """Least change of a logit, of standard deviation about 1, by which an edit or a mistake shows: above all rounding."""
 
+TOLERANCE = 2e-6
+"""Largest difference allowed to a loss, in nats."""
 
-def plain(model: PreTrainedModel) -> Tensor:
-    return model(input_ids=ids(), use_cache=False).logits
+SHARING = ("Gemma 3n", "Gemma 4, shared")
+"""Families in which layers use keys and values of earlier ones."""
+
+
+@pytest.fixture(autouse=True)
+def _few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablation, "SELECTED", 4)
+
+
+def sequence() -> Tensor:
+    return ids(1)[0]
+
+
+def plain(model: PreTrainedModel, tokens: Tensor | None = None) -> Tensor:
+    return model(input_ids=ids() if tokens is None else tokens, use_cache=False).logits
 
 
 def edited(name: str, edit: Edit) -> Tensor:
@@ -47,14 +92,43 @@ def attending(name: str) -> list[int]:
 
 @pytest.mark.one_case
 @every_kind_through_the_interface
-def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
-    model = model_of(family.name)
-    before, expected = model.config._attn_implementation, plain(model)
-    assert torch.equal(edited(family.name, IdentityEdit()), expected)
-    assert torch.equal(edited(family.name, Recorder()), expected)
+def test_what_changes_nothing_is_the_plain_pass_and_a_zeroed_head_is_zero_at_the_projection(family: Family) -> None:
+    """Edits that leave all as it is give it to the last bit; those that compute it again, but for rounding."""
+    model, name = model_of(family.name), family.name
+    before, expected, recorder = model.config._attn_implementation, plain(model), Recorder()
+    assert torch.equal(edited(name, IdentityEdit()), expected)
+    assert torch.equal(edited(name, recorder), expected)
     assert model.config._attn_implementation == before
+    for rest in get_args(Rest):
+        edit = SparseEdit(SinkAndRecent(KEYS, 1, rest=rest))
+        assert (edited(name, edit) - expected).abs().max() < bound_logits(name) < NOTICED
+        assert edit.keys_kept == pytest.approx(float(torch.stack([*recorder.counts.values()]).double().mean()))
+    layers = attending(name)
+    for layer, head in ((layers[0], 0), (layers[-1], attention_of(name).layers[layers[-1]].heads - 1)):
+        found = edited(name, ReplacedHeads({(layer, head): "zero"}))
+        torch.testing.assert_close(found, by_hook(name, layer, head), atol=bound_logits(name), rtol=0)
+        assert (found - expected).abs().max() > NOTICED
     assert torch.equal(plain(model), expected)
 
+
+@pytest.mark.one_case
+@every_kind_through_the_interface
+def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
+    model, count = model_of(family.name), len(attention_of(family.name).layers)
+    resumable = ResumableModel(model, attention_of(family.name), sequence())
+    assert resumable.resumes == (False, *[family.name not in SHARING] * (count - 1))
+    alone, thrice = plain(model, ids(1)), plain(model, ids(1).expand(3, -1))
+    passed = resumable.run_plain(sequence(), range(count))
+    assert torch.equal(passed.logits, alone[0])
+    assert passed.states.keys() == {layer for layer in range(count) if resumable.resumes[layer]}
+    for layer in range(count):
+        assert torch.equal(resumable.run(passed, layer, 1), alone)
+        copies = resumable.run(passed, layer, 3)  # mixtures of experts round with the number of their tokens
+        torch.testing.assert_close(copies, thrice, atol=1e-5, rtol=0)
+    assert torch.equal(plain(model, ids(1)), alone)  # nothing is left behind
+
+
+# --- heads that are replaced, at the projection ---
 
 Hook = Callable[[Tensor], Tensor]
 
@@ -73,99 +147,58 @@ def at_the_projection(name: str, layer: int, change: Hook, *, after: bool = Fals
         hook.remove()
 
 
-def without(head: int, heads: int) -> Hook:
-    """Zero one of so many equal parts of the last axis (or axes)."""
+def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
+    """Logits with one of as many equal parts as there are heads zeroed in what goes in, or comes out."""
 
     def change(states: Tensor) -> Tensor:
         changed = states.clone().flatten(2)
-        changed.unflatten(-1, (heads, -1))[:, :, head] = 0
+        changed.unflatten(-1, (attention_of(name).layers[layer].heads, -1))[:, :, head] = 0
         return changed.reshape(states.shape)
 
-    return change
-
-
-def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
-    change = without(head, attention_of(name).layers[layer].heads)
     with at_the_projection(name, layer, change, after=after):
         return plain(model_of(name))
 
 
-@pytest.mark.one_case
-@every_kind_through_the_interface
-def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) -> None:
-    layers, expected = attending(family.name), plain(model_of(family.name))
-    for layer, head in ((layers[0], 0), (layers[-1], attention_of(family.name).layers[layers[-1]].heads - 1)):
-        found = edited(family.name, ReplacedHeads({(layer, head): "zero"}))
-        torch.testing.assert_close(found, by_hook(family.name, layer, head), atol=bound_logits(family.name), rtol=0)
-        assert (found - expected).abs().max() > NOTICED > bound_logits(family.name)
-
-
-@pytest.mark.parametrize("name", ["GPT-2", "Falcon H1", "gpt-oss"])
+@pytest.mark.parametrize("name", ["GPT-2", "gpt-oss"])
 def test_replacing_what_comes_out_of_the_projection_is_noticed(name: str) -> None:
     """The mistake of several tools: every part of the projection's output mixes all heads and has its bias."""
     found = edited(name, ReplacedHeads({(attending(name)[0], 1): "zero"}))
     assert (found - by_hook(name, attending(name)[0], 1, after=True)).abs().max() > NOTICED
 
 
-def z_of(name: str, layer: int) -> Tensor:
-    """What goes into the projection of a layer, by head, (B, K, H, D)."""
-    found: list[Tensor] = []
-    with at_the_projection(name, layer, lambda states: (found.append(states), states)[1]):
-        plain(model_of(name))
-    return found[0].flatten(2).unflatten(-1, (attention_of(name).layers[layer].heads, -1))
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-2", "gpt-oss", "DeepSeek-V3"])
+def test_heads_replaced_by_their_mean_and_by_position_0(name: str) -> None:
+    """In families that do nothing between the weighted sums and the projection.
 
-
-PLAIN_PROJECTION = ("Llama 2, Llama 3", "GPT-2", "gpt-oss", "DeepSeek-V3")
-"""Families that do nothing between the weighted sums and the projection."""
-
-
-@pytest.mark.parametrize("name", PLAIN_PROJECTION)
-def test_a_head_replaced_by_its_mean(name: str) -> None:
-    layer = attending(name)[-1]
-    z = z_of(name, layer)
+    The value state of position 0 is that of the head's own KV head; a query whose window hides it goes on as it was.
+    """
+    model, attention, (first_layer, *_, last_layer) = model_of(name), attention_of(name), attending(name)
+    z: dict[int, Tensor] = {}
+    for layer in (first_layer, last_layer):
+        with at_the_projection(name, layer, lambda states, layer=layer: (z.update({layer: states}), states)[1]):
+            plain(model)
+        z[layer] = z[layer].flatten(2).unflatten(-1, (attention.layers[layer].heads, -1))
     recorder = Recorder()
     edited(name, recorder)
-    torch.testing.assert_close(recorder.means[layer], z.mean(dim=1), atol=1e-6, rtol=0)
-    means = {layer: recorder.means[layer].mean(dim=0)}
-
-    def change(states: Tensor) -> Tensor:
-        changed = z.clone()
-        changed[:, :, 2] = z[:, :, 2].mean(dim=(0, 1))
-        return changed.reshape(states.shape)
-
-    with at_the_projection(name, layer, change):
-        expected = plain(model_of(name))
-    found = edited(name, ReplacedHeads({(layer, 2): "mean"}, means))
-    torch.testing.assert_close(found, expected, atol=bound_logits(name), rtol=0)
-    one_each = edited(name, ReplacedHeads({(layer, 2): "mean"}, recorder.means))
-    assert (one_each - found).abs().max() > NOTICED
-    with pytest.raises(ValueError, match=f"no mean of the outputs of layer {layer}"):
-        edited(name, ReplacedHeads({(layer, 2): "mean"}))
-
-
-@pytest.mark.parametrize("name", PLAIN_PROJECTION)
-def test_a_head_that_attends_to_position_0_alone(name: str) -> None:
-    """Of its own KV head; a query whose window hides position 0 goes on as it was."""
-    layer, head = attending(name)[0], 3
-    attention = attention_of(name)
-    captured = capture(model_of(name), attention, ids(), tuple(range(KEYS)))
-    sees = captured.first_key[:, layer] == 0
+    torch.testing.assert_close(recorder.means[last_layer], z[last_layer].mean(dim=1), atol=1e-6, rtol=0)
+    means = {last_layer: recorder.means[last_layer].mean(dim=0)}
+    captured = capture(model, attention, ids(), tuple(range(KEYS)))
+    sees = captured.first_key[:, first_layer] == 0
     assert sees.all() == (name != "gpt-oss")
     assert sees[:WINDOW].all()
-    size = attention.layers[layer]
-    first = captured.values[layer, :, head // (size.heads // size.kv_heads), 0, : size.head_dim]
-    z = z_of(name, layer)
-
-    def change(states: Tensor) -> Tensor:
-        changed = z.clone()
-        changed[:, sees, head] = first[:, None]
-        return changed.reshape(states.shape)
-
-    with at_the_projection(name, layer, change):
-        expected = plain(model_of(name))
-    found = edited(name, ReplacedHeads({(layer, head): "sink"}))
-    torch.testing.assert_close(found, expected, atol=bound_logits(name), rtol=0)
-    assert (found - plain(model_of(name))).abs().max() > NOTICED
+    size = attention.layers[first_layer]
+    first = captured.values[first_layer, :, 3 // (size.heads // size.kv_heads), 0, : size.head_dim]
+    by_mean, by_first = z[last_layer].clone(), z[first_layer].clone()
+    by_mean[:, :, 2] = z[last_layer][:, :, 2].mean(dim=(0, 1))
+    by_first[:, sees, 3] = first[:, None]
+    for layer, head, kind, replaced in ((last_layer, 2, "mean", by_mean), (first_layer, 3, "sink", by_first)):
+        with at_the_projection(name, layer, lambda states, made=replaced: made.reshape(states.shape)):
+            expected = plain(model)
+        found = edited(name, ReplacedHeads({(layer, head): kind}, means))
+        torch.testing.assert_close(found, expected, atol=bound_logits(name), rtol=0)
+        assert (found - plain(model)).abs().max() > NOTICED
+    one_each = edited(name, ReplacedHeads({(last_layer, 2): "mean"}, recorder.means))
+    assert (one_each - edited(name, ReplacedHeads({(last_layer, 2): "mean"}, means))).abs().max() > NOTICED
 
 
 def test_what_is_seen_is_told() -> None:
@@ -176,28 +209,224 @@ def test_what_is_seen_is_told() -> None:
     assert recorder.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
 
 
-@pytest.mark.parametrize("name", ["GPT-J"])
-def test_models_read_in_two_passes_are_refused(name: str) -> None:
+def test_what_cannot_be_edited_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
-        edited(name, IdentityEdit())
+        edited("GPT-J", IdentityEdit())
     assert "\n" not in str(refusal.value)
-
-
-def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "DeepSeek-V3.2"
-    indexer = next(part for part in model_of(name).modules() if type(part).__name__.endswith("Indexer"))
+    indexer = next(part for part in model_of("DeepSeek-V3.2").modules() if type(part).__name__.endswith("Indexer"))
     monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
     with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
-        edited(name, IdentityEdit())
+        edited("DeepSeek-V3.2", IdentityEdit())
 
 
-def test_other_errors_are_passed_on_and_the_model_is_restored() -> None:
+def test_errors_are_passed_on_and_the_model_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def output(self, _call: Call) -> Tensor:
             raise RuntimeError("expected scalar type Half")
 
-    model = model_of("Llama 2, Llama 3")
+    name = "Llama 2, Llama 3"
+    model, expected = model_of(name), plain(model_of(name))
     with pytest.raises(RuntimeError, match="scalar type Half"):
-        edited("Llama 2, Llama 3", Broken())
+        edited(name, Broken())
+    assert not interventions._edited.get(None)
+    resumable = ResumableModel(model, attention_of(name), sequence())
+    passed = resumable.run_plain(sequence(), (2,))
+    with monkeypatch.context() as patched:
+        patched.setattr(model.model.norm, "forward", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            resumable.run(passed, 2, 1)
     assert model.config._attn_implementation == "sdpa"
-    assert not module._edited.get(None)
+    assert torch.equal(plain(model), expected)
+
+
+# --- passes that begin at a layer ---
+
+
+def resume(model: PreTrainedModel) -> ResumableModel:
+    return ResumableModel(model, probe(model, ids(1)), sequence())
+
+
+def test_layers_before_it_do_nothing_and_the_hidden_states_decide() -> None:
+    model, calls = tiny_model("llama"), Counter[int]()
+    resumable = resume(model)
+    passed = resumable.run_plain(sequence(), (1, 2))
+    for layer, part in enumerate(model.model.layers):
+        part.mlp.register_forward_pre_hook(lambda *_, layer=layer: calls.update([layer]))
+    resumable.run(passed, 2, 2)
+    assert calls == {2: 1}
+    resumable.run(passed, 0, 2)
+    assert calls == {0: 1, 1: 1, 2: 2}
+    other = PlainPass(passed.ids, passed.logits, {layer: state + 1 for layer, state in passed.states.items()})
+    assert (resumable.run(other, 2, 1) - passed.logits).abs().max() > 0.1
+
+
+def test_a_layer_with_a_memory_of_earlier_ones_is_found_out() -> None:
+    """What it adds to its hidden states is what the layer before made, which does nothing when a pass begins later."""
+    model, made = tiny_model("llama"), []
+    model.model.layers[0].register_forward_hook(lambda *given: made.append(given[-1]))
+    model.model.layers[2].register_forward_hook(lambda *given: given[-1] + made[-1].mean())
+    assert resume(model).resumes == (False, False, False)
+
+
+def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
+    model = tiny_model("llama")
+    model.model.layers = torch.nn.Sequential(*model.model.layers)  # no ModuleList
+    model.model.layers.__class__.__getitem__ = torch.nn.Sequential.__getitem__
+    resumable = resume(model)
+    assert resumable.resumes == (False, False, False)
+    assert torch.equal(resumable.run(resumable.run_plain(sequence(), (1,)), 1, 1), plain(model, ids(1)))
+
+
+# --- ablation, against a whole pass for each head ---
+
+
+def slowly(
+    model: PreTrainedModel, attention: Attention, heads: dict[tuple[int, int], Replacement], means: dict[int, Tensor]
+) -> tuple[float, float]:
+    """Loss and divergence of one whole pass with heads replaced, in float64."""
+    own = plain(model, ids(1)).double()
+    with intervene(model, attention, ReplacedHeads(heads, means)):
+        logits = plain(model, ids(1)).double()
+    loss = torch.nn.functional.cross_entropy(logits[0, :-1], sequence()[1:])
+    divergence = own.softmax(-1) * (own.log_softmax(-1) - logits.log_softmax(-1))
+    return float(loss), float(divergence.sum(-1).mean())
+
+
+def ablated(name: str, **asked: object) -> list[LayerEffects]:
+    model, attention = model_of(name), attention_of(name)
+    means = compute_mean_outputs(model, attention, ids(2))
+    given = {"kinds": REPLACEMENTS, "means": compute_mean_of_others(means, 0)} | asked
+    return list(ablate(ResumableModel(model, attention, sequence()), attention, sequence(), **given))
+
+
+@pytest.mark.one_case
+@every_kind_through_the_interface
+def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first head of the first layer with attention and the last head of the last; three rows together."""
+    model, attention = model_of(family.name), attention_of(family.name)
+    monkeypatch.setattr(ablation, "count_rows_per_pass", lambda *_: 3)
+    layers = sorted({attending(family.name)[0], attending(family.name)[-1]})
+    last = attention.layers[layers[-1]].heads - 1
+    chosen = [(layers[0], 0), (layers[-1], last)]
+    means = compute_mean_of_others(compute_mean_outputs(model, attention, ids(2)), 0)
+    found = ablated(family.name, heads=chosen, layers=layers)
+    assert [effects.layer for effects in found] == layers
+    own, _ = slowly(model, attention, {}, {})
+    for effects in found:
+        assert effects.plain_loss == pytest.approx(own, abs=TOLERANCE)
+        for row, head in np.ndindex(effects.loss.shape):
+            kind, numbers = REPLACEMENTS[row], (effects.loss[row, head], effects.kl[row, head])
+            if (effects.layer, head) not in chosen or (kind == "sink" and np.isnan(numbers[0])):
+                assert np.isnan(numbers).all()
+                continue
+            expected = slowly(model, attention, {(effects.layer, head): kind}, means)
+            assert numbers == pytest.approx(expected, abs=TOLERANCE)
+            assert expected[1] > 4 * TOLERANCE  # the smallest, of `selected` in a window of 16 tokens, is 1.0e-5
+    assert not np.isnan(found[-1].loss[:2, last]).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [
+        ("Llama 2, Llama 3", [True, True, True]),
+        ("Gemma 2", [False, True, False]),
+        ("Llama 4", [False, False, False, True]),
+    ],
+)
+def test_a_sink_that_a_window_hides_is_not_measured_and_rows_together_do_not_matter(
+    name: str, measured: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ablated(name)
+    assert [bool(np.isfinite(effects.loss[2]).all()) for effects in found] == measured
+    assert [bool(np.isnan(effects.loss[2]).all()) for effects in found] == [not known for known in measured]
+    assert all(np.isfinite(effects.loss[:2]).all() for effects in found)
+    monkeypatch.setattr(ablation, "count_rows_per_pass", lambda *_: 5)
+    for ours, theirs in zip(ablated(name), found, strict=True):
+        np.testing.assert_allclose(ours.loss, theirs.loss, atol=TOLERANCE)
+
+
+def test_the_mean_is_that_of_other_sequences() -> None:
+    name = "Llama 2, Llama 3"
+    means = compute_mean_outputs(model_of(name), attention_of(name), ids(3))
+    assert {layer: tuple(mean.shape) for layer, mean in means.items()} == dict.fromkeys(range(3), (3, 4, 16))
+    alone = compute_mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
+    torch.testing.assert_close(means[2][1:2], alone[2])
+    torch.testing.assert_close(compute_mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
+    with pytest.raises(UserError, match="there is only one; set sequences to 2 or more"):
+        compute_mean_of_others(alone, 0)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["gpt_oss", "llama"])
+def test_half_precision(family: str, dtype: torch.dtype) -> None:
+    model = tiny_model(family).to(dtype)
+    attention, resumable = probe(model, ids(1)), resume(model)
+    assert resumable.resumes == (False, True, True)
+    for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
+        for head in range(4):
+            expected = slowly(model, attention, {(effects.layer, head): "zero"}, {})
+            assert effects.loss[0, head] == pytest.approx(expected[0], abs=0.05)
+            assert effects.kl[0, head] == pytest.approx(expected[1], rel=0.3)
+
+
+def test_layers_on_several_devices(tmp_path: Path) -> None:
+    """The last layers stay on the disk and come when they are needed, as those of another device would."""
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    found = []
+    for model in (AutoModelForCausalLM.from_pretrained(checkpoint), spread_out(checkpoint)):
+        attention = probe(model, ids(1))
+        found.append(list(ablate(resume(model), attention, sequence(), kinds=("zero", "sink"))))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours.loss, theirs.loss)
+        np.testing.assert_array_equal(ours.kl, theirs.kl)
+
+
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "Mixtral"])
+def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, attention = model_of(name), attention_of(name)
+    one, resumable = estimate_row_bytes(model, KEYS), ResumableModel(model, attention, sequence())
+    monkeypatch.setattr(ablation, "ROW_BYTES", {"cpu": 3 * one})
+    assert count_rows_per_pass(model, KEYS) == 3
+    with Held() as held:
+        list(ablate(resumable, attention, sequence(), kinds=("zero",), layers=[len(attention.layers) - 1]))
+    own = KEYS * 4 * (2 * VOCABULARY + model.config.get_text_config(decoder=True).hidden_size)
+    assert one < held.most <= 3 * one + own <= estimate_ablation_bytes(model, KEYS)
+    monkeypatch.setattr(ablation, "ROW_BYTES", {"cpu": 1})
+    assert count_rows_per_pass(model, KEYS) == 1
+
+
+# --- losses ---
+
+WORDS, ROWS = 90, 4
+
+
+def define(logits: Tensor, own: Tensor, tokens: Tensor) -> tuple[list[float], list[float]]:
+    """Cross entropies and divergences token by token, in float64."""
+    base, losses, divergences = own.double().softmax(-1), [], []
+    for row in logits.double().softmax(-1):
+        divergence = [sum(p * (p / q).log() for p, q in zip(base[k], row[k], strict=True)) for k in range(len(row))]
+        surprise = [-row[k, tokens[k + 1]].log() for k in range(len(row) - 1)]
+        losses.append(float(sum(surprise) / len(surprise)))
+        divergences.append(float(sum(divergence) / len(divergence)))
+    return losses, divergences
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("bytes_", [4 * ROWS * WORDS * 7, 1], ids=["blocks", "single"])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_losses_are_those_of_the_definition(scale: float, bytes_: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded in float32: a sum over all words, and ln p and ln q, which are 2 nats in the mean."""
+    monkeypatch.setattr(interventions, "BLOCK_BYTES", bytes_)
+    generator = torch.Generator().manual_seed(0)
+    own = 4 * torch.randn(20, WORDS, generator=generator)
+    logits = own + scale * torch.randn(ROWS, 20, WORDS, generator=generator)
+    tokens = torch.randint(0, WORDS, (20,), generator=generator)
+    found = compare_losses(logits, compute_log_probabilities(own), tokens)
+    losses, divergences = define(logits, own, tokens)
+    assert found.loss.dtype == found.kl.dtype == torch.float64
+    assert found.loss.tolist() == pytest.approx(losses, abs=1e-6)
+    assert found.kl.tolist() == pytest.approx(divergences, rel=WORDS * 2.0**-24, abs=2.0**-22)
+    assert min(divergences) > 1e-8
+    equal = compare_losses(own.expand(3, -1, -1), compute_log_probabilities(own), tokens)
+    assert equal.kl.tolist() == [0, 0, 0]

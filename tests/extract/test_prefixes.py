@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, Phi3Config, PreTrainedConfig
@@ -15,7 +14,7 @@ from extract.extraction import extract
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.places import LocalPlace
-from tests.extract.families import KEYS, QUERIES, Family, attention_of, every_kind, ids, model_of
+from tests.extract.families import KEYS, ids
 from tests.extract.tiny import PLAIN, text, tiny_tokenizer
 from tests.refusals import read_refusal
 
@@ -49,17 +48,6 @@ def make_model(config: PreTrainedConfig) -> Any:
 
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config).eval()
-
-
-@pytest.mark.one_case
-@every_kind
-def test_the_row_of_a_query_does_not_depend_on_what_follows(family: Family) -> None:
-    model, known = model_of(family.name), attention_of(family.name)
-    whole = capture(model, known, ids(1), QUERIES).weights[:, 0]
-    for at, query in enumerate(QUERIES):
-        alone = read_alone(model, known, ids(1)[0].numpy(), query)
-        np.testing.assert_allclose(alone, whole[:, at, :, : query + 1], atol=2e-5)
-        check_row(family.name, alone, whole[:, at], KEYS, torch.float32)
 
 
 @pytest.mark.parametrize("make", [make_longrope, make_dynamic])
