@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
-from transformers import PreTrainedModel
 
 from extract import corpora, models, synthetic
 from extract.batches import (
@@ -284,14 +283,16 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     _check_vocabulary(description, windows.tokens)
     probe_tokens = _select_probe(settings, description)
     model = models.load(description)
-    attention = _probe(model, windows, settings)
+    with _refuse_without_memory(settings):
+        attention = probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
     task.ask(sizes, attention.layers, missing)
     size = _find_first_size(task, attention, missing, model.device)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
     query = settings.query_positions[0]
     partial_text = missing and query + 1 < settings.context_length
-    alone = read_alone(model, attention, windows.tokens[missing[0]], query) if partial_text else None
+    with _refuse_without_memory(settings):
+        alone = read_alone(model, attention, windows.tokens[missing[0]], query) if partial_text else None
     first = list(islice(read, 1))
     _check_all(first, settings, alone)  # before the store is made: if the model fails, nothing is left on disk
     with _translate_errors(task):
@@ -320,9 +321,11 @@ def _warn_of_text(description: Description, windows: Windows) -> None:
         logger.warning(message, name, windows.lost_characters)
 
 
-def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
+@contextmanager
+def _refuse_without_memory(settings: ExtractionSettings) -> Iterator[None]:
+    """Refuse the study if memory runs out inside the context, in which the model reads one text."""
     try:
-        return probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
+        yield
     except (RuntimeError, MemoryError) as error:
         if models.is_out_of_memory(error):
             refuse_for_memory(settings)

@@ -25,22 +25,20 @@ def start(
     *,
     half: int | None = None,
     held: int | None = None,
-    most: int | None = None,
 ) -> BaseProcess:
     """Begin to extract in another process.
 
-    ``half`` is a sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed;
-    ``most`` is how many sequences have room in memory.
+    ``half`` is a sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.extract.killed", "transformers.models.mistral.modeling_mistral"])
     with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):
-        process = context.Process(target=_extract, args=(settings, path, half, held, most))
+        process = context.Process(target=_extract, args=(settings, path, half, held))
         process.start()
     return process
 
 
-def _extract(settings: ExtractionSettings, path: Path, half: int | None, held: int | None, most: int | None) -> None:
+def _extract(settings: ExtractionSettings, path: Path, half: int | None, held: int | None) -> None:
     def write_some(store: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
         if sequence == half:
             store.array("values")[sequence] = arrays["values"]
@@ -49,8 +47,6 @@ def _extract(settings: ExtractionSettings, path: Path, half: int | None, held: i
         write(store, sequence, arrays)
 
     SequenceStore.write = write_some
-    if most is not None:
-        batches.capture = narrow(most)
     extract(settings, study="tiny", path=LocalPlace(path))
 
 

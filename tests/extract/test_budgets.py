@@ -17,7 +17,7 @@ from extract.policies import (
     count_keys,
     fit_recall_budgets,
 )
-from storage.errors import UserError
+from tests.refusals import read_refusal
 
 LAYERS, COUNT, CONTEXT = 4, 6, 64
 PRESENT = np.ones((LAYERS, COUNT), bool)
@@ -75,8 +75,8 @@ SAME_N = {
 WINDOWED = {f"{name}_window{rest}" for name in ("same_n", "off_mean") for rest in ("", "_mean")}
 
 
-@pytest.mark.parametrize("keys", [2, 5, 16, 40])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("keys", [2, 5, 40])
+@pytest.mark.parametrize("seed", range(2))
 def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     heads = drawn(seed)
     target = heads.compute_cost(np.full(PRESENT.shape, keys))
@@ -88,6 +88,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     assert names.count("random_budgets") == 2
     assert len({(policy.name, policy.setting) for policy in found}) == len(found)
     for policy in found:
+        assert (policy.needs == "statistics") == (policy.name.startswith(("sink_recent", "full_heads")))
         assert policy.name.endswith(f"_{policy.rest}") or policy.rest == "renormalised"
         if isinstance(policy, Mass):
             continue
@@ -95,16 +96,6 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
         slack = (exact | {"random_budgets": 0.4 * keys}).get(policy.name, 0.05 * keys + 0.5)
         assert cost(policy) == pytest.approx(target, abs=slack), policy.name
     assert "full_heads_geometry" in names or keys == 2
-
-
-def test_needs_are_told() -> None:
-    needs = {policy.name: policy.needs for policy in build_policies(16, drawn())}
-    assert {name for name, needed in needs.items() if needed == "statistics"} == {
-        "sink_recent",
-        "full_heads_geometry",
-        "full_heads_mass",
-        "full_heads_random",
-    }
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -189,21 +180,10 @@ def test_the_share_of_mass_is_read_off_the_curve() -> None:
     assert keys == pytest.approx(heads.compute_cost(np.full(PRESENT.shape, 16)))
 
 
-@pytest.mark.parametrize(("budget", "context", "keys"), [(1, 64, 64), (0.5, 64, 32), (1 / 64, 64, 1), (0.1, 512, 51)])
-def test_a_budget_is_a_share_of_the_keys(budget: float, context: int, keys: int) -> None:
-    assert count_keys(budget, context) == keys
-
-
-@pytest.mark.parametrize(
-    ("budget", "said"),
-    [
-        (1.5, "The budget 1.5 is not a share of the keys; give a number above 0 and up to 1"),
-        (0, "The budget 0 is not a share of the keys"),
-        (-0.1, "The budget -0.1 is not a share of the keys"),
-        (float("nan"), "The budget nan is not a share of the keys"),
-        (0.001, "The budget 0.001 is less than one of 512 keys; give 0.002 or more"),
-    ],
-)
-def test_other_budgets_are_refused(budget: float, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        count_keys(budget, 512)
+def test_a_budget_is_a_share_of_the_keys() -> None:
+    for budget, context, keys in ((1, 64, 64), (0.5, 64, 32), (1 / 64, 64, 1), (0.1, 512, 51)):
+        assert count_keys(budget, context) == keys
+    for budget in (1.5, 0, float("nan")):
+        said = f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1"
+        assert said in read_refusal(count_keys, budget, 512)
+    assert "0.001 is less than one of 512 keys; give 0.002 or more" in read_refusal(count_keys, 0.001, 512)

@@ -9,14 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from extract.hub import silence_libraries
-from tests.extract.families import Family, every_kind, made
 from tests.extract.tiny import (
     change_config,
-    compute_logits,
     read_logits,
     split_weights,
-    tiny_tokenizer,
     write_checkpoint,
 )
 from tests.refusals import read_refusal
@@ -120,13 +116,3 @@ def test_embeddings_stored_twice_are_as_they_are_stored(tmp_path: Path) -> None:
     own = write_checkpoint(tmp_path / "own", tie_word_embeddings=False)
     before = read_logits(own)
     assert torch.equal(read_logits(change(own, tie_word_embeddings=True)), before)
-
-
-@pytest.mark.slow
-@every_kind
-def test_every_family_is_read_back_whole(family: Family, tmp_path: Path) -> None:
-    model = made(family)
-    with silence_libraries():
-        model.save_pretrained(tmp_path)
-        tiny_tokenizer().save_pretrained(tmp_path)
-    assert torch.equal(read_logits(tmp_path), compute_logits(model))

@@ -66,16 +66,7 @@ Pieces = list[tuple[int, LayerEffects]]
 
 @pytest.fixture(scope="module")
 def whole(opened: OpenedModel) -> Pieces:
-    return list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS))
-
-
-def assert_equal(found: Pieces, expected: Pieces) -> None:
-    """To the last bit."""
-    assert [(sequence, piece.layer) for sequence, piece in found] == [(s, piece.layer) for s, piece in expected]
-    for (_, ours), (_, theirs) in zip(found, expected, strict=True):
-        assert ours.plain_loss == theirs.plain_loss
-        np.testing.assert_array_equal(ours.loss, theirs.loss)
-        np.testing.assert_array_equal(ours.kl, theirs.kl)
+    return list(ablate_heads(opened, sequences=2, kinds=REPLACEMENTS))
 
 
 def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel, whole: Pieces) -> None:
@@ -88,14 +79,15 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel
     assert piece.loss[1, 3] == pytest.approx(float(expected), abs=2e-6)
 
 
-@pytest.mark.parametrize("stop", [1, 8])
-def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: OpenedModel, whole: Pieces) -> None:
-    running = ablate_heads(opened, sequences=3, kinds=REPLACEMENTS)
-    first = [next(running) for _ in range(stop)]
+def test_what_is_stopped_goes_on_to_the_same_numbers(opened: OpenedModel, whole: Pieces) -> None:
+    running = ablate_heads(opened, sequences=2, kinds=REPLACEMENTS)
+    first = [next(running) for _ in range(4)]
     running.close()
     done = [(sequence, piece.layer) for sequence, piece in first]
-    rest = list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS, done=done))
-    assert_equal([*first, *rest], whole)
+    rest = list(ablate_heads(opened, sequences=2, kinds=REPLACEMENTS, done=done))
+    for (sequence, ours), (of, theirs) in zip([*first, *rest], whole, strict=True):
+        assert (sequence, ours.layer, ours.plain_loss) == (of, theirs.layer, theirs.plain_loss)
+        np.testing.assert_array_equal([ours.loss, ours.kl], [theirs.loss, theirs.kl])
 
 
 def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
@@ -108,6 +100,7 @@ def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
     assert (np.diff(heads.mass_keys) >= 0).all()
     elbows = np.random.default_rng(0).uniform(2, 9, heads.present.shape)
     policies = build_policies(6, dataclasses.replace(heads, elbow=elbows, scores={"mass": elbows}))
+    policies = [policy for policy in policies if policy.name in {"same_n", "sink_recent", "elbow", "mass"}]
     held_out = opened.select_held_out(2)
     found = list(measure_sparse_losses(opened, held_out, policies))
     assert [sequence for sequence, _ in found] == [0, 1]
@@ -158,15 +151,10 @@ def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypat
     assert asked == ["c0ffee"]
 
 
-@pytest.mark.parametrize("sequences", [0, SEQUENCES + 1])
-def test_more_sequences_than_the_study_has(sequences: int, opened: OpenedModel) -> None:
-    said = f"Effects are requested on {sequences} sequences, but the study has {SEQUENCES}"
-    for ask in (
-        lambda: next(ablate_heads(opened, sequences=sequences, kinds=("zero",))),
-        lambda: measure_heads(opened, sequences=sequences),
-    ):
-        with pytest.raises(UserError, match=said):
-            ask()
+def test_more_sequences_than_the_study_has(opened: OpenedModel) -> None:
+    for sequences in (0, SEQUENCES + 1):
+        said = f"Effects are requested on {sequences} sequences, but the study has {SEQUENCES}"
+        assert said in read_refusal(opened.select_ids, sequences)
 
 
 def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:

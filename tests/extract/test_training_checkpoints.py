@@ -53,7 +53,7 @@ def test_the_loss_on_held_out_text_falls_from_about_that_of_chance() -> None:
     tokenizer = AutoTokenizer.from_pretrained(find_training_folder("step0"))
     stream = train.encode(tokenizer, [text for _, text in list_topics("held_out")])
     ids = train.draw_windows(stream, 8, RECIPE, None)
-    losses = [measure_loss(step, ids) for step in STEPS]
+    losses = [measure_loss(STEPS[at], ids) for at in (0, 3, 6, -1)]
     assert losses[0] == pytest.approx(math.log(RECIPE.vocabulary), abs=0.5)
-    assert losses[0] > losses[3] > losses[6] > losses[-1]
+    assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 2.2
