@@ -75,8 +75,7 @@ class _Trace:
 class ResumableModel:
     """A causal language model, in eval mode, whose forward passes over copies of one sequence can begin at its layers.
 
-    It is tested on the first ``TRIED`` of ``ids``, (K,). ``UserError`` if the model is read in two passes, so that its
-    attention cannot be changed.
+    It is tested on the first ``TRIED`` of ``ids``, (K,).
     """
 
     resumes: tuple[bool, ...]
@@ -107,10 +106,7 @@ class ResumableModel:
     def run_until_attention(self, passed: PlainPass, layer: int) -> dict[Module, Tensor]:
         """Run one copy until the edit of a layer's attention raises ``LayerReachedError``, within ``intervene``.
 
-        Returns
-        -------
-        dict
-            Outputs of the parts of the layer that run once, for ``run``: about K * hidden size numbers each.
+        Returns outputs of the parts of the layer that run once, for ``run``: about K * hidden size numbers each.
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
@@ -339,8 +335,8 @@ def ablate(
     """Replace one head after another over one sequence of token ids, int64 (K,), layer by layer.
 
     Yields the effects of each layer as soon as they are measured, in ascending order. Heads are those of ``layers``, or
-    some of them, each as (layer, head); all if None. Under ``mean`` they are replaced by z of ``means``, by layer
-    (H, Dv): see ``compute_mean_of_others``. ``ValueError`` if there are none; ``UserError`` as ``intervene``.
+    some of them, each as (layer, head); all if None. Under ``mean`` they are replaced by z of ``means``, by layer (H,
+    Dv): see ``compute_mean_of_others``. ``ValueError`` if there are none.
 
     Memory beside the model's: logits and hidden states of the plain pass, K * (V + layers * hidden size) numbers of the
     model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass`` rows, at most
@@ -415,10 +411,7 @@ def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tens
 
 
 def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
-    """Mean of z over positions and all sequences but one, by layer, (H, Dv), from ``compute_mean_outputs`` of all.
-
-    ``UserError`` if there is no other sequence.
-    """
+    """Mean of z over positions and all sequences but one, by layer, (H, Dv), from ``compute_mean_outputs`` of all."""
     count = len(next(iter(means.values())))
     if count < 2:
         raise UserError(

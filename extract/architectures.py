@@ -115,10 +115,7 @@ TOLERANCE = 1e-3
 
 
 def unwrap(model: torch.nn.Module) -> PreTrainedModel:
-    """The model of transformers inside a wrapper of another library; ``check_wrapper`` compares both.
-
-    ``UserError`` if there is none inside, or if adapters give attention further keys inside it.
-    """
+    """The model of transformers inside a wrapper of another library; ``check_wrapper`` compares both."""
     name = type(model).__name__
     inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), None)
     if inner is None:

@@ -108,8 +108,6 @@ def read_batches(
 
     Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
     torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
-
-    ``UserError`` if there is not enough memory for one sequence, or the model's attention cannot be captured.
     """
     reader, at = _Reader(model, attention, settings, size), 0
     while at < len(missing):
@@ -220,10 +218,7 @@ def is_finite(captured: Capture, layer: int) -> bool:
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
-    """Refuse value states (``UserError``) that overflow the type in which they, or their distances, are stored.
-
-    The message names the layer; infinite ones are found before.
-    """
+    """Refuse value states (``UserError``) that overflow the type in which they, or their distances, are stored."""
     if not values.numel():
         return  # the layer has no attention
     largest = float(values.abs().max())
@@ -262,10 +257,7 @@ def read_alone(model: PreTrainedModel, attention: Attention, tokens: NDArray[np.
 
 
 def check_row(name: str, alone: Tensor, whole: Tensor, keys: int, dtype: torch.dtype) -> None:
-    """Refuse a model whose query has other weights in a pass of ``keys`` tokens, (L, H, K), than ``alone``.
-
-    ``UserError`` if they differ by more than rounding.
-    """
+    """Refuse a model whose query has other weights in a pass of ``keys`` tokens, (L, H, K), than ``alone``."""
     seen = alone.shape[-1]
     moved = (alone - whole[..., :seen]).abs().sum(dim=-1).nanmean(dim=-1).nan_to_num() / 2
     layer = int(moved.argmax())

@@ -203,9 +203,6 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     and the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let
     through.
 
-    ``UserError`` if the model is half of an encoder–decoder, or fails on the sequence; if its attention cannot be
-    captured in all layers except those that its configuration declares to be of another kind; if attention is not
-    causal, hides keys other than the first ones from a query, or is of a form that this program does not know.
     Out-of-memory errors are passed on.
     """
     check_modules(model)
@@ -244,14 +241,6 @@ def capture(
     returns; ``Capture.wait`` waits for them. ``attention`` is the result of ``probe``; ``queries`` are positions from 0
     to K - 1; ``buffers`` have the same queries and keys, at least as many sequences, and memory for what
     ``every_query`` adds; new ones are made if None.
-
-    Raises
-    ------
-    UserError
-        If the model's attention is not captured in the layers that ``probe`` found, is not causal, or hides keys other
-        than the first ones from one of the queries.
-    ValueError
-        If there is no query, a position is out of range, or the buffers have other sizes.
     """
     batch, keys = input_ids.shape
     if not queries or not 0 <= min(queries) <= max(queries) < keys:
@@ -503,7 +492,7 @@ def _run_eager(
 
 
 def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
-    """The eager attention in the model's own source; ``UserError`` if it has none."""
+    """The eager attention in the model's own source."""
     attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if attend is None:
         msg = f"{model} has no eager attention in the source of its {type(module).__name__}, with which the captured "

@@ -87,10 +87,6 @@ class Checkpoint:
         """Open the directory ``path``, which the user calls ``name``; no weights are read.
 
         If the model is not ``trained``, weights files need not exist and are ignored.
-
-        ``UserError`` if there is no such directory, it has no configuration or no weights in safetensors, or it
-        contains something that must not be opened: files that are not regular, links out of it, an index that names
-        anything but safetensors files inside it.
         """
         files = Folder(name, path)
         files.check()
@@ -128,7 +124,7 @@ class Checkpoint:
         """The part of the provenance on model and tokenizer that depends only on the files.
 
         ``model``: id, SHA-256 of configuration and weights, and of the other files that determine the model;
-        ``tokenizer``: SHA-256 of the files that it may be read from. ``UserError`` if a file cannot be read.
+        ``tokenizer``: SHA-256 of the files that it may be read from.
         """
         return {
             "model": {"id": self.name, "sha256": self.hash_model(), OTHER_FILES: self.hash_other_files()},
@@ -185,13 +181,7 @@ class Folder:
         return real, *(above.parent / "blobs" for above in real.parents if above.name == "snapshots")
 
     def check(self) -> None:
-        """Refuse a directory that is missing, or that contains anything but regular files and directories.
-
-        Raises
-        ------
-        UserError
-            In either case, and for a link out of it or a broken link where a file would be read.
-        """
+        """Refuse a directory that is missing, or that contains anything but regular files and directories."""
         self.check_place()
         for name in [*self.names, *self.templates]:
             self._check(name, read=_is_read(name) or name.endswith(".safetensors"))
@@ -232,10 +222,7 @@ class Folder:
             return [f"{TEMPLATES}/{path.name}" for path in sorted((self.path / TEMPLATES).glob("*.jinja"))]
 
     def has_weights(self, name: str) -> bool:
-        """Whether there is such a weights file, in the directory or below; it must be readable.
-
-        ``UserError`` if it exists, but is not a regular file inside the directory.
-        """
+        """Whether there is such a weights file, in the directory or below; it must be readable."""
         if not os.path.lexists(self.path / name):
             return False
         self._check(name, read=True)
@@ -248,10 +235,7 @@ class Folder:
         return os.path.lexists(self.path / name) or os.path.lexists(name)
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a JSON file that contains an object.
-
-        ``UserError`` if it contains anything else, or is larger than ``JSON_BYTES``.
-        """
+        """Read a JSON file that contains an object."""
         with self._translate_errors(name):
             text = (self.path / name).read_bytes() if (self.path / name).stat().st_size <= JSON_BYTES else None
         if text is None:
@@ -285,20 +269,14 @@ class Folder:
 
 
 def list_first_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names that transformers tries first for weights, in this order: weights files or their indexes.
-
-    ``UserError`` if the configuration names anything but a safetensors file or an index inside the directory.
-    """
+    """Names that transformers tries first for weights, in this order: weights files or their indexes."""
     if (named := config.get("transformers_weights")) is None:
         return WEIGHTS, INDEX
     return (_check_inside(files, named, f"{CONFIG} (transformers_weights)", (".safetensors", INDEX_SUFFIX)),)
 
 
 def list_shards(files: Folder, index: str) -> tuple[str, ...]:
-    """The weights files that an index names, ascending; they need not exist.
-
-    ``UserError`` if it is not an index, or names anything but safetensors files inside the directory.
-    """
+    """The weights files that an index names, ascending; they need not exist."""
     named = files.read_json(index).get("weight_map")
     if not isinstance(named, dict) or not named:
         files.refuse(f"has an {index} without a 'weight_map' of tensors; write it with model.save_pretrained")

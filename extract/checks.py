@@ -65,11 +65,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def read_tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """Read the shape of every tensor of the weights, by name, from the headers of the files; no tensor is read.
-
-    ``UserError`` if a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``; if two files hold
-    the same tensor, or weights are quantised in a way that the configuration does not describe.
-    """
+    """Read the shape of every tensor of the weights, by name, from the headers of the files; no tensor is read."""
     shapes: dict[str, tuple[int, ...]] = {}
     described = any(field in checkpoint.config for field in QUANTISED)
     for name in checkpoint.weights:

@@ -84,12 +84,9 @@ def select_windows(
 
     A document yields its consecutive windows, which do not overlap, each after the tokens of
     ``text_starts.find_start``; documents shorter than one window are skipped and counted. With ``corpus.pack``,
-    documents are first joined end to end, separated by EOS if the tokenizer has one. The
-    choice is made in a shuffle buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The
-    last choice from a corpus that is hashed as a whole is kept, for the same choice again; callers must not change it.
-
-    ``UserError`` if the corpus is missing, empty or cannot be read, or has too little text; if the tokenizer has no
-    such tokens.
+    documents are first joined end to end, separated by EOS if the tokenizer has one. The choice is made in a shuffle
+    buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The last choice from a corpus that
+    is hashed as a whole is kept, for the same choice again; callers must not change it.
     """
     checksum = hash_corpus(corpus)
     select = _select_windows_once if checksum else _select_windows
@@ -135,9 +132,6 @@ def select_held_out(
 
     Windows that are equal to one of the study's, which repeated text produces, are skipped. A hub dataset is that at
     the commit that the study has read.
-
-    ``UserError`` if the corpus cannot be read, does not begin with the study's windows, or has too little text after
-    them.
     """
     counts, known = _Counts(), {row.tobytes() for row in used}
     stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, bos, counts)
@@ -159,8 +153,6 @@ def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], st
     """The documents of a corpus and, for a hub dataset, its commit.
 
     Documents of a hub dataset are shuffled by ``seed``; all others keep the order in which they are stored.
-
-    ``UserError`` if the corpus is missing or cannot be read; raised at once, or when the documents are iterated.
     """
     if corpus.id == EMBEDDED:
         return iter([text for _, text in list_topics("held_out")]), None

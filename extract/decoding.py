@@ -26,10 +26,7 @@ Decode = Callable[[tuple[int, ...]], str]
 
 
 def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """The token ids of a text, without any around it; the spelling of a special token in it is text.
-
-    ``UserError`` if the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
-    """
+    """The token ids of a text, without any around it; the spelling of a special token in it is text."""
     try:
         ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
             "input_ids"

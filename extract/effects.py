@@ -48,7 +48,7 @@ class OpenedModel:
     """Token ids of all sequences of the study, (sequences, keys)."""
 
     def select_ids(self, sequences: int) -> Tensor:
-        """Token ids of the first sequences, int64 (sequences, keys); ``UserError`` if the study has fewer."""
+        """Token ids of the first sequences, int64 (sequences, keys)."""
         if not 1 <= sequences <= len(self.tokens):
             raise UserError(
                 f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
@@ -56,17 +56,13 @@ class OpenedModel:
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
     def select_held_out(self, count: int) -> NDArray[np.int32]:
-        """``count`` sequences that the study has not read, int32 (count, keys); ``UserError`` if there are fewer."""
+        """``count`` sequences that the study has not read, int32 (count, keys)."""
         return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count, self.bos)
 
 
 @silence_libraries()
 def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedModel:
-    """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read.
-
-    ``UserError`` if the study is synthetic or not completely extracted, or its model has changed since or cannot be
-    loaded; ``UneditableError`` if it is read in two passes, so that its heads cannot be changed.
-    """
+    """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read."""
     if settings.model.id == SYNTHETIC:
         raise UserError("A synthetic study has no model whose heads could be changed; leave out effects")
     inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
@@ -77,10 +73,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
 
 @silence_libraries()
 def open_model(settings: ExtractionSettings, inputs: Mapping[str, Any], tokens: NDArray[np.int32]) -> OpenedModel:
-    """Load the model that read the sequences ``tokens`` from its recorded ``inputs``, as ``open_study`` does.
-
-    ``UserError`` if the model has changed since, or cannot be loaded.
-    """
+    """Load the model that read the sequences ``tokens`` from its recorded ``inputs``, as ``open_study`` does."""
     description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
         if name != "id" and now != inputs["model"].get(name):
@@ -106,9 +99,6 @@ def ablate_heads(
     (sequence, layer), are not computed again; a piece does not depend on which others exist. Under ``mean``, z is that
     over all positions of all other sequences of the study, for which layers * S * heads * head size float32 numbers are
     in memory.
-
-    ``UserError`` if the study has fewer sequences, or only one and ``kinds`` contains ``mean``; or there is not enough
-    memory.
     """
     ids, attention = opened.select_ids(sequences), opened.attention
     attending = list_attending_layers(attention)
@@ -129,8 +119,8 @@ def ablate_heads(
 def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
-    One plain pass for each sequence, and one more for the first; ``UserError`` if the study has fewer. The caller adds
-    elbows, Recall and scores with ``dataclasses.replace``.
+    One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
+    ``dataclasses.replace``.
     """
     ids, layers, recorder = opened.select_ids(sequences), opened.attention.layers, Recorder()
     run_base(opened.model, opened.attention, recorder, ids[:1])

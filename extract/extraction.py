@@ -149,10 +149,6 @@ def extract(
     Of a ``shard`` only its part of the sequences is extracted; several processes may extract theirs into one store at
     the same time. ``before`` is called when all sizes are known and before anything is written, unless nothing is
     missing.
-
-    ``UserError`` if the model, the corpus or the device cannot be used as requested, the store was made with other
-    settings, the model's numbers are not finite or too large for the store, there is not enough memory for one
-    sequence, or the disk is full or not writable.
     """
     started = time.monotonic()
     task = _Task(settings, study, path, shard, before)
@@ -197,8 +193,6 @@ def check(settings: ExtractionSettings, path: Place) -> Iterator[None]:
     """Refuse inputs that ``extract`` would refuse before it loads the weights; nothing is written.
 
     What was read is not read again by ``extract`` inside the context.
-
-    ``UserError`` if the model's configuration or tokenizer, the corpus or the device cannot be used as requested.
     """
     token = _ALREADY_READ.set({})
     try:

@@ -192,9 +192,6 @@ def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
     """Tensors of a file that the built model does not read, in the order of the file.
 
     Of architectures of transformers' newer reader, which reports the others itself, those of layers beyond the last.
-
-    ``UserError`` if the file lacks one of several tensors that the model reads as one, which the older reader would
-    leave at 0.
     """
     tensors, architecture = model.header.tensors, model.architecture
     if architecture in NEWER:
@@ -249,10 +246,7 @@ def dequantise() -> Iterator[dict[str, Any]]:
 
 
 def check_architecture(model: GgufModel) -> None:
-    """Refuse an architecture (``UserError``) that is not read from GGUF, or that would be read by code from the hub.
-
-    The message lists those that are read.
-    """
+    """Refuse an architecture (``UserError``) that is not read from GGUF, or that would be read by code from the hub."""
     if model.architecture not in (known := list_architectures()):
         raise UserError(
             f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which is not read from GGUF "
@@ -272,11 +266,7 @@ def list_architectures() -> list[str]:
 
 
 def follow_file(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> PreTrainedTokenizerBase:
-    """The tokenizer that transformers has read from a file, with the rules that the file names.
-
-    ``UserError`` if the kind of tokenizer or the way in which it splits text is not known, or text should begin with a
-    BOS that the file does not name.
-    """
+    """The tokenizer that transformers has read from a file, with the rules that the file names."""
     metadata, backend = model.header.metadata, tokenizer.backend_tokenizer
     kind, pre = metadata.get(f"{TOKENIZER}model"), metadata.get(f"{TOKENIZER}pre")
     prefix = metadata.get(

@@ -65,12 +65,7 @@ class GgufModel:
 
     @classmethod
     def open(cls, name: str, path: Path) -> Self:
-        """Read and check the header of a file that the user calls ``name``; no tensor is read.
-
-        ``UserError`` if it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or
-        tokenizer, has sizes that its tensors contradict, tensors of a type that is not dequantised, or entries of its
-        architecture that transformers would ignore.
-        """
+        """Read and check the header of a file that the user calls ``name``; no tensor is read."""
         try:
             if not S_ISREG(path.stat().st_mode):
                 raise UserError(f"The model '{name}' is not a regular file; give a {GGUF} file")
@@ -207,10 +202,7 @@ class GgufModel:
 
 
 def locate_gguf(model: ModelSettings) -> Path | None:
-    """The GGUF file that the settings of a local model name; None if they name none.
-
-    ``UserError`` if it is a file of a distribution and cannot be found, or there is no such file inside the directory.
-    """
+    """The GGUF file that the settings of a local model name; None if they name none."""
     if model.is_file:
         return find_package_file(model.id) if model.id.startswith(PACKAGE) else expand_path(model.id)
     if model.gguf is None:
@@ -224,11 +216,7 @@ def locate_gguf(model: ModelSettings) -> Path | None:
 
 
 def find_package_file(identity: str) -> Path:
-    """The regular file that ``package:DISTRIBUTION/FILE`` or ``package:DISTRIBUTION==VERSION/FILE`` names.
-
-    ``UserError`` if the id has another form, the distribution is not installed, or not in this version, or the file is
-    not one that it has installed, or leads out of the directory of installed packages.
-    """
+    """The regular file that ``package:DISTRIBUTION/FILE`` or ``package:DISTRIBUTION==VERSION/FILE`` names."""
     if (match := PACKAGE_FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
         raise UserError(
             f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"

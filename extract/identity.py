@@ -48,10 +48,7 @@ def is_local_corpus(corpus: CorpusSettings) -> bool:
 
 
 def open_model(model: ModelSettings) -> Checkpoint | GgufModel:
-    """The files of a local model; if its weights are random, weights files of a directory are ignored.
-
-    ``UserError`` as ``Checkpoint.open``, ``find_training_folder``, ``locate_gguf`` and ``GgufModel.open``.
-    """
+    """The files of a local model; if its weights are random, weights files of a directory are ignored."""
     if path := locate_gguf(model):
         return GgufModel.open(model.name, path)
     if model.id == TRAINING:
@@ -67,7 +64,7 @@ def find_embedded_folder() -> Path:
 
 
 def find_training_folder(revision: str) -> Path:
-    """The directory of a checkpoint of the model ``training``, by its step; ``UserError`` if there is none."""
+    """The directory of a checkpoint of the model ``training``, by its step."""
     known = {path.name: path for path in Path(str(files("extract.embedded") / TRAINING)).glob("step*")}
     if revision not in known:
         steps = ", ".join(sorted(known, key=lambda name: int(name.removeprefix("step"))))
@@ -84,7 +81,7 @@ def describe_model(description: Checkpoint | GgufModel, settings: ExtractionSett
     """The part of the provenance on a local model and its tokenizer that depends only on its files and the settings.
 
     As ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; if the weights are random or rounded also how, and
-    not how those of the file are stored. ``UserError`` if a file cannot be read.
+    not how those of the file are stored.
     """
     known = (
         description.describe_files()
@@ -110,10 +107,7 @@ def describe_changed_weights(settings: ExtractionSettings) -> dict[str, Any]:
 
 
 def hash_corpus(corpus: CorpusSettings) -> str | None:
-    """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset and for random tokens.
-
-    ``UserError`` if it is a local file or directory that is missing, empty, of an unknown kind, or cannot be read.
-    """
+    """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset and for random tokens."""
     if corpus.id == EMBEDDED:
         return hashlib.sha256(json.dumps(list_topics("held_out")).encode()).hexdigest()
     if corpus.id == REPEATED:

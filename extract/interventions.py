@@ -128,9 +128,6 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
 
     ``attention`` is what ``extract.capture.probe`` found out about the model.
-
-    ``UserError`` if the model is read in two passes, so that its attention cannot be edited; inside the context, if an
-    indexer chooses keys of the attention, or memory runs out.
     """
     refuse_two_passes(model, attention)
     before = model.config._attn_implementation

@@ -161,13 +161,9 @@ class Description:
 def describe(settings: ExtractionSettings, *, identify: bool = True) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
-    A model with random weights is identified by its configuration, the seed and the versions of the libraries that
-    draw them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
+    A model with random weights is identified by its configuration, the seed and the versions of the libraries that draw
+    them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
     provenance is empty: for what leaves no record.
-
-    ``UserError`` if the device does not exist, or the model or its tokenizer is missing or cannot be read, or the model
-    needs its own code, has only pickled weights, is not a causal language model, or reads fewer tokens than
-    ``context_length``.
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
@@ -205,9 +201,6 @@ def load(description: Description) -> PreTrainedModel:
     Weights are read from safetensors directly to their device; there are never two copies of the model. Those of a GGUF
     file are first dequantised in the memory of the CPU, in the model's dtype, one tensor in float32 at a time. Random
     weights are drawn on the CPU, in the model's dtype, so that they are the same on every device.
-
-    ``UserError`` if the weights cannot be read, lack tensors of the model, do not fit into memory, or cannot be rounded
-    to the type that is asked for.
     """
     model = _load_trained(description) if description.settings.weights_seed is None else _load_random(description)
     if kind := description.settings.model.quantised:
@@ -358,7 +351,7 @@ def round_weights(model: PreTrainedModel, kind: str) -> None:
     """Replace every matrix of a model, but no vector, by what a GGUF file of a type (``Q8_0``) would give back.
 
     Matrices are quantised along the axis that they are multiplied over, as in a file; tied ones once. One at a time is
-    in memory as float32. ``UserError`` if the blocks of the type do not divide a matrix.
+    in memory as float32.
     """
     of_type = GGMLQuantizationType[kind]
     transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}
@@ -386,7 +379,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterator[list[str]]:
     """The text of each token of sequences (S, K), as ``extract.decoding.decode_sequences``; only the tokenizer is read.
 
-    The tokens of a synthetic study are positions: p0, p1 and so on. ``UserError`` if there is no such tokenizer.
+    The tokens of a synthetic study are positions: p0, p1 and so on.
     """
     if model.id == SYNTHETIC:
         return ([f"p{index}" for index in sequence.tolist()] for sequence in sequences)
@@ -396,7 +389,7 @@ def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterato
 
 
 def find_device(name: str) -> torch.device:
-    """The device with this name, or the best one for ``auto``; ``UserError`` if this machine does not have it."""
+    """The device with this name, or the best one for ``auto``."""
     if name == "auto":
         return torch.device(
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -268,10 +268,7 @@ class Heads:
 
 
 def count_keys(budget: float, context: int) -> int:
-    """Number of keys of a budget given as a share of the context.
-
-    ``UserError`` if the budget is not in (0, 1], or is less than one key.
-    """
+    """Number of keys of a budget given as a share of the context."""
     if not 0 < budget <= 1:
         raise UserError(f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1")
     if budget * context < 1:
@@ -325,10 +322,7 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
 def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDArray[np.int64]:
     """Budgets proportional to positive scores of heads, at a given cost; a head without a score gets the median score.
 
-    Returns
-    -------
-    ndarray
-        N of each head, (layers, heads), at least 1.
+    Returns N of each head, (layers, heads), at least 1.
     """
     known = np.where(np.isfinite(scores) & heads.present, scores, np.nan)
     filled = np.where(np.isfinite(known), known, np.nanmedian(known))

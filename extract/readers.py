@@ -34,21 +34,13 @@ ROWS = 256
 
 
 def read_documents(corpus: CorpusSettings) -> Iterator[str]:
-    """The documents of a local corpus, file by file, in the order of each file.
-
-    ``UserError`` as ``extract.text_files.find_files``, at once; during iteration, if a file is not of the format of its
-    name.
-    """
+    """The documents of a local corpus, file by file, in the order of each file."""
     files = find_files(corpus)
     return (text for file in files for text in _read_file(file, corpus.column))
 
 
 def select_text(record: dict[str, Any], column: str, name: str, where: str) -> str:
-    """The text in the column of one record of the corpus ``name``; a null is read as an empty text.
-
-    ``UserError`` if there is no such column (the message names the existing ones), or it holds anything but text, or
-    text with half of a surrogate pair, which cannot be encoded.
-    """
+    """The text in the column of one record of the corpus ``name``; a null is read as an empty text."""
     if column not in record:
         raise UserError(describe_missing_column(column, list(record), name, where))
     text = record[column]

@@ -43,7 +43,7 @@ def read_rows(model: PreTrainedModel, attention: Attention, ids: Tensor, take: T
     Memory in addition to a plain pass: the weights of a block of queries of one layer (``extract.sparsity.BLOCK_BYTES``
     or one query); of all layers if the model is read in two passes.
 
-    ``ids`` are (K,). ``UserError`` if there is not enough memory.
+    ``ids`` are (K,).
     """
     if attention.path == "two-pass":
         two_pass.read_rows(model, attention.layers, ids[None].to(model.device, torch.long), take)

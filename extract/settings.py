@@ -427,7 +427,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shard that ``K/N`` names; ``UserError`` if the text has another form, or no such part exists."""
+        """The shard that ``K/N`` names."""
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
         if match is None:
             raise UserError(f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4")

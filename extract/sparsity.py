@@ -139,8 +139,6 @@ def count_mass_keys(
     """Mean number of keys that make up shares of a query's weights, over sequences (S, K); float64 (shares,).
 
     One plain pass for each sequence; memory as for ``measure_policy_losses``, without logits.
-
-    ``UserError`` if the model is read in two passes, or there is not enough memory.
     """
     counts = MassCounts(shares)
     for one in ids:

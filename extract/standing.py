@@ -55,10 +55,6 @@ def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) 
     No weights are loaded and no network is used: the files of a local model and corpus are hashed, and their location
     is ignored; a model or dataset of the hub is assumed to be at the commit that was read, so that a branch that has
     moved since is not noticed.
-
-    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer; if the
-    store is unfinished and cannot be continued with this device or these versions of libraries, which is not a reason
-    to replace it.
     """
     if not path.exists():
         return "missing"
@@ -80,8 +76,6 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
     """Describe why the store at ``path`` must be rebuilt instead of continued; None if it need not, or does not exist.
 
     An unfinished store that another device or other versions of libraries can continue need not be rebuilt.
-
-    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
     if not path.exists():
         return None

@@ -79,8 +79,7 @@ def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
     stream that breaks is retried up to ``ATTEMPTS`` times, with a line in the log each time, and continues where it
     was.
 
-    ``UserError`` if there is no such dataset, revision, subset, split or column; if access is refused, the data cannot
-    be read, or the stream stays broken. The last two may also be raised while the documents are iterated.
+    The last two may also be raised while the documents are iterated.
     """
     shards, revision = _make_retrying(corpus)(_open_shards, corpus)
     texts = (select_text(row, corpus.column, corpus.id, "a row") for row in _Rows(corpus, shards, seed))

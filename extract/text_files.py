@@ -44,7 +44,6 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
 
     In a directory, files of other kinds are left out with a warning; hidden ones are left out. Links to files are
     followed anywhere, because snapshots in the hub's cache consist of such links; links to directories are not.
-    ``UserError`` if there is nothing to read, or it cannot be read or is of an unknown kind.
     """
     root = expand_path(corpus.id)
     with translate_errors(corpus.id):

@@ -31,10 +31,7 @@ SPACES = "▁Ġ"
 
 
 def find_frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The token ids that a tokenizer puts before and after a text.
-
-    ``UserError`` if it changes the tokens of the text itself.
-    """
+    """The token ids that a tokenizer puts before and after a text."""
     plain, framed = (
         tokenizer("a", add_special_tokens=special, verbose=False)["input_ids"] for special in (False, True)
     )
@@ -50,7 +47,7 @@ def find_start(tokenizer: PreTrainedTokenizerBase, bos: Bos = "auto") -> list[in
     """The token ids with which every sequence begins.
 
     ``auto``: what the tokenizer puts before a text; ``never``: nothing; ``always``: the same as ``auto`` if BOS is part
-    of it, else BOS alone. ``UserError`` if BOS is asked for and the tokenizer has none, or as ``find_frame``.
+    of it, else BOS alone.
     """
     if bos == "never":
         return []
@@ -152,8 +149,6 @@ def load_tokenizer(where: dict[str, Any]) -> PreTrainedTokenizerBase:
     """The tokenizer that ``from_pretrained`` finds with these arguments; raises what transformers raises.
 
     BOS is left out before a text if ``tokenizer_config.json`` says ``add_bos_token: false``.
-
-    ``UserError`` if transformers does not follow ``tokenizer.json``.
     """
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**where)
     config = get_tokenizer_config(**where)

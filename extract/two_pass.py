@@ -38,8 +38,6 @@ _NO_CACHE = "keeps no cache of keys and values after which it can read on"
 def examine(model: PreTrainedModel, input_ids: Tensor) -> tuple[list[LayerSize], torch.dtype]:
     """Find the sizes of all layers and the type of their value states on a short sequence (1, K).
 
-    ``UserError`` if the model returns no weights or keeps no cache after which it can read on, if its eager attention
-    differs from its usual one, or if the weights of two blocks differ from those of one plain forward pass.
     Out-of-memory errors are passed on.
     """
     with _translate_errors(model, _NO_WEIGHTS):
@@ -68,9 +66,8 @@ def read(
 ) -> list[list[int]]:
     """Read a batch (B, K) in blocks of queries; ``put`` gets each layer's captured tensors as ``Buffers.put`` does.
 
-    Returns, by layer, the first key that each query sees according to the configuration; ``UserError`` if a layer gives
-    weight to a key before it. The weights of a block in all layers are in memory at a time. ``every_query``: whether
-    the measures of every query are among the tensors.
+    Returns, by layer, the first key that each query sees according to the configuration. The weights of a block in all
+    layers are in memory at a time. ``every_query``: whether the measures of every query are among the tensors.
     """
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
@@ -203,7 +200,7 @@ def _read_block(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) 
 
 
 def _find_weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
-    """The attention weights of every layer in a model's output; ``UserError`` if a layer returned none."""
+    """The attention weights of every layer in a model's output."""
     attentions = getattr(output, "attentions", None) or ()
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     if len(attentions) != layers or any(weights is None for weights in attentions):

@@ -193,11 +193,8 @@ def draw_batch(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One training batch, drawn from the kinds of text by their shares.
 
-    Returns
-    -------
-    tuple
-        Token ids (windows_per_step, context), and which of them can be predicted, of the same shape: all of text, and
-        of repeated random tokens those after the first block.
+    Returns token ids (windows_per_step, context), and which of them can be predicted, of the same shape: all of text,
+    and of repeated random tokens those after the first block.
     """
     named = [recipe.share_english, recipe.share_manual, recipe.share_repeated]
     shares = torch.tensor([*named[:2], 1 - sum(named), *([named[2]] if named[2] else [])]).clamp(min=0)
@@ -248,12 +245,9 @@ def compute_token_losses(model: Any, ids: torch.Tensor, known: torch.Tensor | No
 def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Measure the losses on each kind of held-out text, and the attention of the last queries of all windows.
 
-    Returns
-    -------
-    dict
-        ``loss``: by kind of text, nats a token; ``saturated``: share of (window, head) with a largest weight above
-        0.99; ``effective_keys``: median over heads of the mean over windows of e^entropy; ``sink_weight``: the largest
-        mean weight of a head on position 0 by layer; ``sink_norm``: ‖v_0‖ over the median norm of the others by layer.
+    Returns ``loss``: by kind of text, nats a token; ``saturated``: share of (window, head) with a largest weight above
+    0.99; ``effective_keys``: median over heads of the mean over windows of e^entropy; ``sink_weight``: the largest mean
+    weight of a head on position 0 by layer; ``sink_norm``: ‖v_0‖ over the median norm of the others by layer.
     """
     losses = {}
     for name, ids in held_out.items():
