@@ -101,13 +101,12 @@ def read_batches(
 ) -> Iterator[Batch]:
     """Read every batch of ``tokens`` (sequences, keys) that has a ``missing`` sequence, always completely, in order.
 
-    If memory runs out, the batch size is halved from there on, with a warning in the log. Batches are captured into two
-    buffers in turn: request the next batch but one only when this one is no longer needed. No sequence is wanted in two
-    batches, although a batch may begin inside the previous one after the size has been halved. ``probe`` has as many
-    other sequences, of which only what heads look at is kept.
+    If memory runs out, the batch size is halved from there on, with a warning in the log; no sequence is wanted in two
+    batches. Batches are captured into two buffers in turn: request the next batch but one only when this one is no
+    longer needed. ``probe`` has as many other sequences, of which only what heads look at is kept.
 
-    Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
-    torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
+    Memory beside the forward pass: 2 * ``estimate_batch_bytes``, page-locked with a model on a GPU, for which torch
+    rounds each tensor up to a power of two.
     """
     reader, at = _Reader(model, attention, settings, size), 0
     while at < len(missing):

@@ -44,13 +44,11 @@ OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
 
 
 class Buffers:
-    """Memory for the captured tensors of one batch, reused for the next; value states in ``dtype``, all else in
-    float32.
+    """Memory for the captured tensors of one batch, reused for the next; value states in ``dtype``, others in float32.
 
-    The axes head, kv_head and head_dim are as long as the largest layer needs; elements beyond the size of a smaller
-    layer, and all of a layer without softmax attention, are NaN. ``batch`` is the most sequences; ``received`` and
-    ``every_query`` say whether there is memory for what is only measured if asked for; ``pin``, whether it is
-    page-locked, which lets a GPU copy to it while it continues computing.
+    The axes head, kv_head and head_dim are as long as the largest layer needs; elements beyond a smaller layer's are
+    NaN. ``received`` and ``every_query`` say whether there is memory for what is only measured if asked for; ``pin``,
+    whether it is page-locked, which lets a GPU copy to it while it computes.
     """
 
     tensors: dict[str, Tensor]
@@ -100,22 +98,21 @@ class Buffers:
         layer: int,
         weights: Tensor,
         values: Tensor,
-        learned_sink: Tensor | None = None,
-        received: Tensor | None = None,
-        patterns: Sequence[Tensor] | None = None,
+        learned_sink: Tensor | None,
+        received: Tensor | None,
+        patterns: Sequence[Tensor],
         every_query: Sequence[Tensor] | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention is kept if
-        there is memory for it. Copies from a GPU may continue after this returns, until ``wait``; the given tensors may
-        be freed meanwhile, but must not be changed. ``ValueError`` if a tensor has another shape than the layer.
+        Without ``learned_sink`` no head has one; ``received`` attention is kept if there is memory for it. Copies from
+        a GPU may continue until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
         given |= {} if received is None or "received" not in self.tensors else {"received": received}
         given |= {} if every_query is None else dict(zip(OF_EVERY_QUERY, every_query, strict=True))
-        given |= {} if patterns is None else dict(zip(OF_PATTERNS, patterns, strict=True))
+        given |= dict(zip(OF_PATTERNS, patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
@@ -123,8 +120,6 @@ class Buffers:
             raise ValueError(
                 f"layer {layer} has the shapes {new_shapes}, expected {shapes} and at most {room} sequences"
             )
-        for name in () if patterns else OF_PATTERNS:
-            self.tensors[name][layer, :batch] = torch.nan
         for name, new in given.items():
             self._copy(self.tensors[name][layer, :batch], new)
         self._limit(values.device)

@@ -8,8 +8,8 @@ with those are computed here, a block of queries at a time.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -143,12 +143,11 @@ class _LayerRecorder:
         value: Tensor,
         sink: Tensor | None,
         first: list[int],
-        received: Tensor | None,
-        patterns: Patterns | None,
-        every: EveryQuery | None,
+        measured: tuple[Tensor | None, Patterns, Sequence[Tensor] | None] | None,
     ) -> None:
-        """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
-        and look at, and all queries select; after the last of the wanted layers, raise ``AllRecordedError``.
+        """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what is measured of them.
+
+        After the last of the wanted layers, raise ``AllRecordedError``.
         """
         check_stopped()
         if layer is None or not 0 <= layer < self.layers:
@@ -160,9 +159,8 @@ class _LayerRecorder:
         self.sizes[layer] = LayerSize(weights.shape[2], value.shape[1], value.shape[3])
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
-        if self.buffers is not None:
-            tensors = None if every is None else every.tensors
-            self.buffers.put(layer, weights, value, sink, received, patterns, tensors)
+        if self.buffers is not None and measured is not None:
+            self.buffers.put(layer, weights, value, sink, *measured)
         if len(self.sizes) == self.wanted:
             raise AllRecordedError
 
@@ -195,15 +193,12 @@ _recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
 
 
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
-    """Find out how a model's attention is read by running it on one short sequence (1, K).
+    """Find out how a model's attention is read by running it on one short sequence (1, K); refuse what is not known.
 
     Each layer's weights and output are compared with those that the model's own eager attention computes from the same
-    states; for a model that calls no attention function, the rows of two blocks of queries are compared with those of
-    one plain forward pass. This detects mechanisms that ``capture`` does not know. The queries are the last position
-    and the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let
-    through.
-
-    Out-of-memory errors are passed on.
+    states; for a model that calls no attention function, the rows of two blocks of queries with those of one plain
+    forward pass. The queries are the last position and the one half-way to it, which is followed by keys that it must
+    not see. Numbers that are not finite are let through, and out-of-memory errors are passed on.
     """
     check_modules(model)
     last = input_ids.shape[1] - 1
@@ -238,9 +233,8 @@ def capture(
     """Let the model read ``input_ids`` (B, K), without padding, and capture some queries' attention in every layer.
 
     Only the base model runs: no logits are computed. Tensors captured on a GPU are still being copied when this
-    returns; ``Capture.wait`` waits for them. ``attention`` is the result of ``probe``; ``queries`` are positions from 0
-    to K - 1; ``buffers`` have the same queries and keys, at least as many sequences, and memory for what
-    ``every_query`` adds; new ones are made if None.
+    returns; ``Capture.wait`` waits for them. ``attention`` is the result of ``probe``; ``queries`` are positions;
+    ``buffers`` have memory for what ``every_query`` adds; new ones are made if None.
     """
     batch, keys = input_ids.shape
     if not queries or not 0 <= min(queries) <= max(queries) < keys:
@@ -284,7 +278,8 @@ def _run(
     recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens, wanted, every_query)
     token = _recorder.set(recorder)
     try:
-        with _use_recorder(model), torch.inference_mode(), suppress(AllRecordedError):
+        with restore_attention(model), torch.inference_mode(), suppress(AllRecordedError):
+            model.set_attn_implementation(ATTENTION)
             model.base_model(input_ids=tokens, use_cache=False)
     finally:
         _recorder.reset(token)
@@ -301,14 +296,6 @@ def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
             f"{model} is captured only in part: no attention was seen in layers {', '.join(map(str, missing))} of "
             f"{layers}, which its configuration does not declare to be of another kind; choose another model"
         )
-
-
-@contextmanager
-def _use_recorder(model: PreTrainedModel) -> Iterator[None]:
-    """Make the model compute attention with ``_forward`` inside the context; restore its own function afterwards."""
-    with restore_attention(model):
-        model.set_attn_implementation(ATTENTION)
-        yield
 
 
 def _forward(
@@ -345,21 +332,28 @@ def _forward(
         )
     else:
         output = attend(query, key, value, how)
-    layer = getattr(module, "layer_idx", None)
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    received = patterns = every = None
-    if recorder.buffers is not None:
-        if "received" in recorder.buffers.tensors:
-            received = compute_received_attention(query, key, how)
-        if recorder.every_query:
-            every = EveryQuery.begin(len(query), query.shape[1], recorder.find_all_first_keys(attention_mask, key))
-        measure = None if every is None else partial(every.add, value)
-        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, measure)
+    measured = None if recorder.buffers is None else _measure_all_queries(recorder, query, key, value, how)
     sinks = None if sink is None else sink.transpose(1, 2)
-    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns, every)
+    layer = getattr(module, "layer_idx", None)
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, measured)
     return output, None
+
+
+def _measure_all_queries(
+    recorder: _LayerRecorder, query: Tensor, key: Tensor, value: Tensor, how: Weighting
+) -> tuple[Tensor | None, Patterns, Sequence[Tensor] | None]:
+    """What keys receive, what heads look at, and what all queries select, as far as there is memory for it."""
+    received = every = None
+    if recorder.buffers is not None and "received" in recorder.buffers.tensors:
+        received = compute_received_attention(query, key, how)
+    if recorder.every_query:
+        every = EveryQuery.begin(len(query), query.shape[1], recorder.find_all_first_keys(how.mask, key))
+    measure = None if every is None else partial(every.add, value)
+    patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, measure)
+    return received, patterns, None if every is None else every.tensors
 
 
 def _dispatch(module: torch.nn.Module, *states: Any, **kwargs: Any) -> Any:

@@ -42,7 +42,7 @@ class Windows:
     """Equal-length token windows and how they were obtained."""
 
     tokens: NDArray[np.int32]
-    """Token ids, int32 (sequences, context_length); each window begins with those of ``text_starts.find_start``."""
+    """Token ids, int32 (sequences, context_length); each window begins with those of ``tokenization.find_start``."""
     documents_read: int
     documents_skipped: int
     """Documents read that were too short for one window."""
@@ -53,7 +53,7 @@ class Windows:
     special_tokens: int
     """Special tokens that the tokenizer made of the text of the documents read."""
     lost_characters: int
-    """Characters of the documents read that no token spells; see ``text_starts.make_counter``."""
+    """Characters of the documents read that no token spells; see ``tokenization.make_counter``."""
 
 
 @dataclass
@@ -83,10 +83,10 @@ def select_windows(
     """Choose ``sequences`` windows of ``context_length`` tokens, without padding; the same for the same ``seed``.
 
     A document yields its consecutive windows, which do not overlap, each after the tokens of
-    ``text_starts.find_start``; documents shorter than one window are skipped and counted. With ``corpus.pack``,
-    documents are first joined end to end, separated by EOS if the tokenizer has one. The choice is made in a shuffle
-    buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The last choice from a corpus that
-    is hashed as a whole is kept, for the same choice again; callers must not change it.
+    ``tokenization.find_start``; documents shorter than one window are skipped and counted. With ``corpus.pack``,
+    documents are joined end to end, separated by EOS if there is one. The choice is made in a shuffle buffer of
+    ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The last choice from a corpus that is hashed
+    as a whole is kept for the next; callers must not change it.
     """
     checksum = hash_corpus(corpus)
     select = _select_windows_once if checksum else _select_windows

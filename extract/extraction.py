@@ -140,15 +140,12 @@ def extract(
     """Extract a study into the tensor store at ``path``, or continue where an earlier run was stopped.
 
     A sequence is always computed in the same batch as in an uninterrupted run, so that a run that was stopped and
-    started again ends bit-identical to one that was not. All checks that can refuse the study run before anything is
-    written to disk. One batch is written while the next is computed. Memory in addition to the model's: captured
-    tensors of at most two batches (for their size see ``extract.batches.read_batches``), and, if value states are
-    stored in another type than the model's, those of one sequence. A finished store is only checked, without loading
-    the model. For the model ``synthetic``, sequences are drawn one by one, each independent of those drawn before.
+    started again ends bit-identical. All checks that can refuse the study run before anything is written. One batch is
+    written while the next is computed: beside the model, the captured tensors of at most two batches are in memory. A
+    finished store is only checked, without loading the model.
 
-    Of a ``shard`` only its part of the sequences is extracted; several processes may extract theirs into one store at
-    the same time. ``before`` is called when all sizes are known and before anything is written, unless nothing is
-    missing.
+    Of a ``shard`` only its part of the sequences is extracted; several processes may extract theirs at the same time.
+    ``before`` is called when all sizes are known and before anything is written, unless nothing is missing.
     """
     started = time.monotonic()
     task = _Task(settings, study, path, shard, before)
@@ -440,27 +437,22 @@ def _check_vocabulary(description: Description, tokens: NDArray[np.int32]) -> No
 @contextmanager
 def _translate_errors(task: _Task) -> Iterator[None]:
     """Raise errors that a user can fix as a ``UserError``: a full disk, a location that cannot be written to."""
+    path = task.path
     try:
         yield
     except OSError as error:
-        _explain(error, task)
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
+            raise UserError(
+                f"The disk is full: {path} keeps {kept} of {task.settings.sequences} sequences; "
+                "free space and run again, the run continues after them"
+            ) from error
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
+            raise UserError(
+                f"The store {path} cannot be written ({error.strerror}); choose another location with --home, "
+                "or only for tensors with ATTENTION_GEOMETRY_TENSORS"
+            ) from error
         raise
-
-
-def _explain(error: OSError, task: _Task) -> None:
-    """Raise the ``UserError`` of a system error that a user can fix."""
-    path, total = task.path, task.settings.sequences
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
-        raise UserError(
-            f"The disk is full: {path} keeps {kept} of {total} sequences; "
-            "free space and run again, the run continues after them"
-        ) from error
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
-        raise UserError(
-            f"The store {path} cannot be written ({error.strerror}); choose another location with --home, "
-            "or only for tensors with ATTENTION_GEOMETRY_TENSORS"
-        ) from error
 
 
 def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -> float | None:

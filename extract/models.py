@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -92,6 +91,19 @@ PACKED = 8
 DOWNLOADS = 4
 """Number of weights files downloaded at the same time."""
 
+HUB_REFUSALS: Mapping[type[Exception], str] = {
+    GatedRepoError: "is gated: accept its licence at https://huggingface.co/{id}, then log in with `hf auth login` or "
+    "set HF_TOKEN",
+    RevisionNotFoundError: "has no such revision on the Hugging Face hub; give a branch, tag or commit of it",
+    RepositoryNotFoundError: "is neither a local directory nor on the Hugging Face hub; check the id, and if it is "
+    "private log in with `hf auth login` or set HF_TOKEN",
+    LocalEntryNotFoundError: "is neither a local directory nor in the local cache, and the Hugging Face hub cannot be "
+    "reached; check the network and HF_HUB_OFFLINE, or give a local directory",
+    EntryNotFoundError: "has no {file} on the Hugging Face hub; {remedy}",
+    OSError: "cannot be read from the Hugging Face hub: {error}; try again later",
+}
+"""What is said of a hub id by the error that the hub's client raises, subclasses first."""
+
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -162,8 +174,7 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
     A model with random weights is identified by its configuration, the seed and the versions of the libraries that draw
-    them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
-    provenance is empty: for what leaves no record.
+    them: weights files are not read. Without ``identify``, for what leaves no record, the provenance is empty.
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
@@ -198,9 +209,8 @@ def _describe_provenance(
 def load(description: Description) -> PreTrainedModel:
     """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights are read from safetensors directly to their device; there are never two copies of the model. Those of a GGUF
-    file are first dequantised in the memory of the CPU, in the model's dtype, one tensor in float32 at a time. Random
-    weights are drawn on the CPU, in the model's dtype, so that they are the same on every device.
+    Weights are read from safetensors directly to their device; those of a GGUF file are first dequantised in the memory
+    of the CPU, one tensor in float32 at a time. Random weights are drawn on the CPU, so that all devices have the same.
     """
     model = _load_trained(description) if description.settings.weights_seed is None else _load_random(description)
     if kind := description.settings.model.quantised:
@@ -304,12 +314,9 @@ def _check_memory(description: Description, model: PreTrainedModel) -> None:
         )
 
 
-def find_machine_memory() -> float:
-    """Bytes of memory of this machine; infinite if the system does not report it."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return inf
+def find_machine_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _load_random(description: Description) -> PreTrainedModel:
@@ -424,32 +431,11 @@ def _fetch_first(model: ModelSettings) -> Path:
     is_hub_reachable()  # if it is not, the local cache alone is asked, once
     try:
         return Path(hf_hub_download(model.id, file, revision=model.revision))
-    except GatedRepoError as error:
-        raise UserError(
-            f"{name} is gated: accept its licence at https://huggingface.co/{model.id}, "
-            "then log in with `hf auth login` or set HF_TOKEN"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise UserError(
-            f"{name} has no such revision on the Hugging Face hub; give a branch, tag or commit of it"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"{name} is neither a local directory nor on the Hugging Face hub; check the id, "
-            "and if it is private log in with `hf auth login` or set HF_TOKEN"
-        ) from error
-    except LocalEntryNotFoundError as error:
-        raise UserError(
-            f"{name} is neither a local directory nor in the local cache, and the Hugging Face hub cannot be reached; "
-            "check the network and HF_HUB_OFFLINE, or give a local directory"
-        ) from error
-    except EntryNotFoundError as error:
+    except (OSError, EntryNotFoundError) as error:
+        why = next(why for kind, why in HUB_REFUSALS.items() if isinstance(error, kind))
         remedy = "check its name" if model.gguf else "choose a transformers model, or name a GGUF file of it (--gguf)"
-        raise UserError(f"{name} has no {file} on the Hugging Face hub; {remedy}") from error
-    except OSError as error:
-        raise UserError(
-            f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
-        ) from error
+        known = {"id": model.id, "file": file, "remedy": remedy, "error": summarise_error(error)}
+        raise UserError(f"{name} {why.format(**known)}") from error
 
 
 def _load_config(source: Source) -> PreTrainedConfig:

@@ -280,13 +280,11 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     """Build the policies whose cost is that of N = ``keys`` in all heads, and ``draws`` of each random control.
 
     Costs are equal as nearly as whole numbers allow. Policies whose statistics are not known are left out, and so are
-    full heads if the budget does not suffice for one. These are ``same_n`` and ``off_mean``, the N keys of the largest
-    weights or distances off the mean in all heads, with each ``Rest``, and with sink and recent window among the N
-    (``_window``); ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, assigned
-    to heads at random); ``n_90`` (N of a head proportional to its ``n_90``); ``error`` and ``error_mean`` (to its N for
-    an error of 10 % with the same use of the other weight); ``recall`` (the N from which on a head's mean Recall stays
-    at r or above); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``. Names end
-    with what the other keys' weight goes to, if it is not renormalised.
+    full heads if the budget does not suffice for one. These are ``same_n`` and ``off_mean`` (the N keys of the largest
+    weights or distances off the mean) with each ``Rest``, and with sink and recent window among the N; N of a head
+    proportional to its ``elbow``, ``n_90``, ``error`` or ``error_mean``; ``random_budgets`` (those of the elbows,
+    assigned at random); ``recall`` (the N from which on a head's mean Recall stays at r or above); ``mass``;
+    ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``.
     """
     same = np.full(heads.present.shape, keys)
     cost, sink = heads.compute_cost(same), min(SINK, keys - 1)

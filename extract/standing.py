@@ -35,9 +35,6 @@ PROBED = ("attention", "layer_kinds")
 VERSION = "extraction_version"
 """Key in the provenance of the version of the numbers."""
 
-UNRECORDED = 3
-"""The version of a store whose provenance records none."""
-
 CHANGED = {
     "corpus.sha256": "the corpus file has changed",
     **dict.fromkeys(("model.sha256", f"model.{QUANTISATION}", "model.name"), "the model's weights have changed"),
@@ -90,7 +87,7 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
             raise
         return f"cannot be read ({str(error).partition(';')[0]})"
     was = store.provenance
-    version_was = was.get(VERSION, UNRECORDED)
+    version_was = was.get(VERSION, 0)
     refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
     if version_was != EXTRACTION_VERSION:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"

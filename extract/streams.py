@@ -75,11 +75,8 @@ class Stream:
 def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
     """Open a hub dataset at the commit of its revision; ``seed`` decides the order of its documents.
 
-    If the hub cannot be reached or offline mode is on, the local cache of ``datasets`` is read if there is one. A
-    stream that breaks is retried up to ``ATTEMPTS`` times, with a line in the log each time, and continues where it
-    was.
-
-    The last two may also be raised while the documents are iterated.
+    If the hub cannot be reached or must not be asked, the local cache of ``datasets`` is read. A stream that breaks is
+    retried up to ``ATTEMPTS`` times, with a line in the log each time, and continues where it was.
     """
     shards, revision = _make_retrying(corpus)(_open_shards, corpus)
     texts = (select_text(row, corpus.column, corpus.id, "a row") for row in _Rows(corpus, shards, seed))

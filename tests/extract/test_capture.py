@@ -23,6 +23,7 @@ from extract import attention as blockwise
 from extract import capture as module
 from extract.buffers import Buffers
 from extract.capture import NO_LAYER, capture, probe
+from geometry.quantities import PATTERNS
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
@@ -143,7 +144,8 @@ def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
     for layer in range(len(layers)):
         weights = torch.full((2, 4, 16, 1024), float(layer), device="cuda")
         values = torch.full((2, 1024, 16, 128), float(layer), device="cuda", dtype=torch.bfloat16).transpose(1, 2)
-        buffers.put(layer, weights, values)
+        patterns = (torch.zeros(2, 16, len(PATTERNS)), *torch.zeros(2, 2, len(PATTERNS)))
+        buffers.put(layer, weights, values, None, None, [each.cuda() for each in patterns])
         del weights, values
     buffers.wait()
     numbers = torch.arange(float(len(layers)))

@@ -77,18 +77,12 @@ def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
     assert not np.array_equal(second.tokens, first.tokens)
 
 
-def test_a_large_corpus_is_read_only_as_far_as_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpora, "SHUFFLED", 8)
-    path = write_jsonl(tmp_path / "many.jsonl", [text(30, seed) for seed in range(500)])
-    assert windows(corpus(path), sequences=4).documents_read < 20
-
-
 DOCUMENTS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="<"), max_size=60), min_size=1, max_size=12
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(texts=DOCUMENTS, keys=st.integers(2, 9), pack=st.booleans(), with_bos=st.booleans())
 def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, with_bos: bool) -> None:
     """Asked for every window there is, the choice holds each exactly once; asked for one more, it says so."""
@@ -110,8 +104,7 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
     assert there in message
 
 
-@pytest.mark.parametrize("prepended", [False, True])
-@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("pack", "prepended"), [(False, True), (True, False)])
 def test_a_document_of_any_length_is_tokenised_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pack: bool, prepended: bool
 ) -> None:
@@ -179,8 +172,7 @@ def test_each_work_of_the_prose_says_where_it_is_from() -> None:
 # --- random tokens, twice ---
 
 
-@pytest.mark.parametrize("keys", [2, 3, 16, 17])
-@pytest.mark.parametrize("tokenizer", [WITH_BOS, BARE], ids=["with BOS", "without"])
+@pytest.mark.parametrize(("keys", "tokenizer"), [(2, WITH_BOS), (17, WITH_BOS), (16, BARE)])
 def test_repeated_tokens_are_ordinary_ones_twice(keys: int, tokenizer: Any) -> None:
     chosen = windows(corpus("repeated"), sequences=50, keys=keys, tokenizer=tokenizer)
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
@@ -202,11 +194,6 @@ def test_tokens_marked_special_are_not_among_the_random_ones() -> None:
     found = set(corpora.list_ordinary_tokens(tokenizer))
     assert tokenizer.convert_tokens_to_ids("<|user|>") not in found
     assert tokenizer.convert_tokens_to_ids("ordinary") in found
-
-
-def test_random_tokens_go_on_after_the_study_s() -> None:
-    used, longer = (windows(corpus("repeated"), count).tokens for count in (3, 8))
-    np.testing.assert_array_equal(corpora.select_held_out(corpus("repeated"), WITH_BOS, used, 0, 5), longer[3:])
 
 
 # --- hashes and directories ---
@@ -234,6 +221,8 @@ def test_held_out_windows_are_those_after_the_study_s(book: Path) -> None:
     longer, used = windows(corpus(book), sequences=12).tokens, windows(corpus(book), sequences=7).tokens
     np.testing.assert_array_equal(corpora.select_held_out(corpus(book), WITH_BOS, used, 0, 5), longer[7:])
     assert corpora.select_held_out(corpus(book), WITH_BOS, used, 0, 0).shape == (0, KEYS)
+    used, longer = (windows(corpus("repeated"), count).tokens for count in (3, 8))
+    np.testing.assert_array_equal(corpora.select_held_out(corpus("repeated"), WITH_BOS, used, 0, 5), longer[3:])
 
 
 def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
@@ -257,11 +246,11 @@ def test_a_corpus_that_runs_out_of_held_out_text(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("change", ["seed", "text", "tokenizer"])
+@pytest.mark.parametrize("change", ["text", "tokenizer"])
 def test_another_text_than_the_study_s_is_noticed(change: str, book: Path) -> None:
     used = windows(corpus(book), sequences=3).tokens
     if change == "text":
         book.write_text(text(3000, seed=1), encoding="utf-8")
     tokenizer = BARE if change == "tokenizer" else WITH_BOS
     with pytest.raises(UserError, match="has changed since the study was extracted; extract it again with --fresh"):
-        corpora.select_held_out(corpus(book), tokenizer, used, 1 if change == "seed" else 0, 2)
+        corpora.select_held_out(corpus(book), tokenizer, used, 0, 2)

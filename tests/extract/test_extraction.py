@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import threading
 import time
 import weakref
@@ -34,7 +33,6 @@ from storage.files.places import LocalPlace
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
-from tests.extract.killed import narrow, start
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
@@ -141,26 +139,6 @@ def test_one_pass_a_batch_the_report_and_the_provenance(
 
 def finished(path: Path) -> int:
     return int(opened(path).read_ledger().sum()) if path.exists() else 0
-
-
-@pytest.mark.slow
-def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    process = start(settings(inputs), path, half=3)
-    process.join(timeout=120)
-    assert process.exitcode == -signal.SIGKILL
-    assert finished(path) == 3  # sequence 3 is written in part and does not count
-
-    process = start(settings(inputs), path, held=5)
-    while finished(path) < 5 and process.is_alive():
-        time.sleep(0.01)
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert finished(path) == 5
-
-    assert run(inputs, path).written == SEQUENCES - 5
-    assert tree(path) == tree(uninterrupted)
 
 
 @pytest.mark.parametrize(
@@ -377,6 +355,19 @@ def test_row_sums_are_checked_unless_weights_are_dropped(inputs: Path, uninterru
 
 # --- memory that does not suffice ---
 
+
+def narrow(most: int) -> Callable[..., Capture]:
+    """``capture`` in a memory that has room for ``most`` sequences."""
+    original = batches.capture
+
+    def fails(model: object, how: object, ids: torch.Tensor, *others: object, **named: object) -> Capture:
+        if len(ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return original(model, how, ids, *others, **named)
+
+    return fails
+
+
 SAID = "out of memory with {} sequences at a time; continuing with {}"
 FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"
 
@@ -429,6 +420,7 @@ def test_out_of_memory_later_begins_again_there_and_a_stopped_run_goes_on_with_t
     run(inputs, whole, batch_size=4)
     assert computed == [1, 4, 4, 2, 2, 1]  # the first is a query read alone
     assert opened(whole).read("batch", ...).tolist() == [4] * 4 + [2] * 5
+    monkeypatch.undo()
     monkeypatch.setattr(batches, "capture", narrow(3))
     run(inputs, small, batch_size="auto")
     with monkeypatch.context() as patched:

@@ -98,7 +98,6 @@ def measure(model: nn.Module) -> pa.Table:
 def test_a_wrapper_that_changes_weights_is_measured_with_its_changes() -> None:
     inner = tiny_model()
     before = measure(inner)
-    assert measure(Wrapper(inner)).equals(before)
     wrapped = wrap_in_lora(inner)
     after = measure(wrapped)
     assert after.equals(measure(inner))  # which the adapter has changed

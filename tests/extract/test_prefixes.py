@@ -1,6 +1,5 @@
 """A query's row in a pass of a whole text equals that in a pass up to it, or several queries are refused."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -62,35 +61,22 @@ def test_positions_that_are_rescaled_by_the_length_of_the_text_are_noticed(make:
         check_row("M", alone, whole, KEYS, torch.float32)
 
 
-@pytest.fixture(scope="module")
-def longrope(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("longrope")
-    make_model(make_longrope()).save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
-    (folder / "book.txt").write_text(text(800), encoding="utf-8")
-    return folder
+def test_queries_before_the_end_are_refused_where_their_rows_are_others(tmp_path: Path) -> None:
+    """The last query, and those whose texts all are as long as the rescaled ones, are measured."""
+    make_model(make_longrope()).save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "book.txt").write_text(text(800), encoding="utf-8")
 
+    def run(queries: tuple[int, ...]) -> Any:
+        asked = {"model": str(tmp_path / "model"), "corpus": str(tmp_path / "book.txt"), "sequences": 2}
+        asked |= {"context_length": 48, "queries": queries}
+        return extract(ExtractionSettings.model_validate(asked), study="long", path=LocalPlace(tmp_path / "store"))
 
-def run(folder: Path, store: Path, **given: Any) -> Any:
-    asked = {"model": str(folder / "model"), "corpus": str(folder / "book.txt"), "sequences": 2} | given
-    return extract(ExtractionSettings.model_validate(asked), study="long", path=LocalPlace(store))
-
-
-@pytest.mark.parametrize("queries", [(20, 47), (20,), (31, 40)])
-def test_queries_before_the_end_are_refused_where_their_rows_are_others(
-    queries: tuple[int, ...], longrope: Path, tmp_path: Path
-) -> None:
-    said = read_refusal(lambda _: run(longrope, tmp_path / "store", context_length=48, queries=queries), None)
-    assert f"at {queries[0]} otherwise in a text of 48 tokens than in one of {queries[0] + 1}" in said
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("given", [{"context_length": 48}, {"context_length": 48, "queries": (32, 40, 47)}])
-def test_the_last_query_and_those_that_all_lie_in_one_regime_are_measured(
-    given: dict[str, Any], longrope: Path, tmp_path: Path
-) -> None:
-    assert run(longrope, tmp_path / "store", **given).written == 2
-    shutil.rmtree(tmp_path / "store")
+    for queries in ((20, 47), (31, 40)):
+        said = f"at {queries[0]} otherwise in a text of 48 tokens than in one of {queries[0] + 1}"
+        assert said in read_refusal(run, queries)
+        assert not (tmp_path / "store").exists()
+    assert run((32, 40, 47)).written == 2
 
 
 def test_what_is_told_of_a_row_is_its_largest_layer() -> None:
