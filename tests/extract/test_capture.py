@@ -2,10 +2,13 @@
 
 import copy
 import dataclasses
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -15,21 +18,30 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     Lfm2Config,
+    LlamaConfig,
+    Phi3Config,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from extract import attention as blockwise
 from extract import capture as module
+from extract.attention import run_on_threads
+from extract.batches import TOLERANCE, check_row, read_alone
 from extract.buffers import Buffers
 from extract.capture import NO_LAYER, capture, probe
+from extract.extraction import extract
+from extract.settings import ExtractionSettings
 from geometry.quantities import PATTERNS
 from storage.errors import UserError
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
 from tests.extract.memory import Held
-from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
+from tests.extract.tiny import PLAIN, VOCABULARY, WINDOW, text, tiny_config, tiny_model, tiny_tokenizer
 from tests.geometry.draws import draw_layer
+from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
@@ -368,3 +380,106 @@ def test_a_pass_ends_at_the_attention_of_the_last_layer(name: str, monkeypatch: 
     assert calls == Counter(range(last)) + Counter(range(len(attention.layers)))
     for tensor in ("weights", "values", "patterns", "first_key"):
         torch.testing.assert_close(getattr(ended, tensor), getattr(whole, tensor), rtol=0, atol=0, equal_nan=True)
+
+
+_SIZES: dict[str, Any] = {
+    **PLAIN,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+_LONG = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
+_FACTORS = {"short_factor": [1.0] * 8, "long_factor": [1.0, 1.2, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0]}
+
+
+def make_longrope() -> PreTrainedConfig:
+    """Phi-3 whose positions are others in texts of more than 32 tokens."""
+    return Phi3Config(**_SIZES, original_max_position_embeddings=32, rope_parameters=_LONG | _FACTORS)
+
+
+def make_dynamic() -> PreTrainedConfig:
+    """LLaMA whose positions are rescaled beyond 32 tokens, which it is made to read."""
+    return LlamaConfig(
+        **(_SIZES | {"max_position_embeddings": 32}),
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+    )
+
+
+def make_model(config: PreTrainedConfig) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("make", [make_longrope, make_dynamic])
+def test_positions_that_are_rescaled_by_the_length_of_the_text_are_noticed(make: Any) -> None:
+    model, tokens = make_model(make()), ids(1)
+    known = probe(model, tokens[:, :16])
+    alone = read_alone(model, known, tokens[0].numpy(), 20)
+    short = capture(model, known, tokens[:, :32], [20]).weights[:, 0, 0]
+    check_row("M", alone, short, 32, torch.float32)
+    whole = capture(model, known, tokens, [20]).weights[:, 0, 0]
+    with pytest.raises(UserError, match=r"query at 20 otherwise in a text of 48 tokens than in one of 21"):
+        check_row("M", alone, whole, KEYS, torch.float32)
+
+
+def test_queries_before_the_end_are_refused_where_their_rows_are_others(tmp_path: Path) -> None:
+    """The last query, and those whose texts all are as long as the rescaled ones, are measured."""
+    make_model(make_longrope()).save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "book.txt").write_text(text(800), encoding="utf-8")
+
+    def run(queries: tuple[int, ...]) -> Any:
+        asked = {"model": str(tmp_path / "model"), "corpus": str(tmp_path / "book.txt"), "sequences": 2}
+        asked |= {"context_length": 48, "queries": queries}
+        return extract(ExtractionSettings.model_validate(asked), study="long", path=LocalPlace(tmp_path / "store"))
+
+    for queries in ((20, 47), (31, 40)):
+        said = f"at {queries[0]} otherwise in a text of 48 tokens than in one of {queries[0] + 1}"
+        assert said in read_refusal(run, queries)
+        assert not (tmp_path / "store").exists()
+    assert run((32, 40, 47)).written == 2
+
+
+def test_what_is_told_of_a_row_is_its_largest_layer() -> None:
+    alone = torch.zeros(3, 2, 4)
+    alone[..., 0] = 1
+    whole = torch.zeros(3, 2, 8)
+    whole[..., 0] = 1
+    alone[2] = torch.nan  # a layer without attention
+    check_row("M", alone, whole, 8, torch.float32)
+    whole[1, :, 0], whole[1, :, 1] = 0.7, 0.3
+    with pytest.raises(UserError, match=r"0\.30 of the weight moves in layer 1"):
+        check_row("M", alone, whole, 8, torch.float32)
+    assert TOLERANCE[torch.float32] < 0.01 < TOLERANCE[torch.bfloat16] < 0.4
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_parts_run_together_share_the_threads_and_see_the_callers_mode(threads: int) -> None:
+    together = threading.Barrier(threads, timeout=30)
+
+    def look(index: int) -> tuple[int, int, bool]:
+        together.wait()
+        return index, torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            seen = run_on_threads(look, threads, CPU)
+        assert seen == [(index, 1, inference) for index in range(threads)]
+    with pytest.raises(ZeroDivisionError):
+        run_on_threads(lambda index: 1 // index, 3, CPU)
+    with ThreadPoolExecutor(1) as pool:
+        assert torch.get_num_threads() == pool.submit(torch.get_num_threads).result() == threads
+    places = run_on_threads(lambda _: threading.current_thread(), 4, torch.device("meta"))
+    assert set(places) == {threading.current_thread()}

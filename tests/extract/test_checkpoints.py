@@ -1,24 +1,33 @@
-"""Untrusted checkpoints: which files are read and hashed, and the one line for each that may not be."""
+"""Untrusted checkpoints: which files are read and hashed, and the one line for each that may not be; those shipped."""
 
 import json
+import math
 import os
 import random
 import re
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
 
+from dagster_project.study.home import Home
+from dagster_project.study.studies import list_families, locate_shipped_file, read_studies
 from extract import checkpoints, checks
 from extract.checkpoints import Checkpoint
 from extract.checks import check_inputs, read_tensor_shapes
+from extract.embedded import list_topics
+from extract.hub import SETTLED_NS, keep_while_unchanged
+from extract.identity import find_training_folder, open_model
 from extract.models import describe, load
+from extract.settings import ExtractionSettings, ModelSettings
+from model_training import __main__ as train
 from storage.errors import UserError
 from tests.extract.gguf_files import outcome
 from tests.extract.tiny import change_config, settings, split_weights, write_checkpoint
@@ -366,3 +375,87 @@ TOKENIZERS: dict[str, bytes] = {
 def test_hostile_tokenizers_are_refused(content: bytes, checkpoint: Path) -> None:
     put("tokenizer.json", content)(checkpoint)
     assert "has no tokenizer" in loading_refusal(checkpoint)
+
+
+LONG_AGO = 10**18
+"""A time of change, in nanoseconds since the epoch."""
+
+
+def write(path: Path, content: str, at: int = LONG_AGO) -> Path:
+    """Write a file in place, as if at some time."""
+    path.write_text(content)
+    os.utime(path, ns=(at, at))
+    return path
+
+
+def replace(path: Path, content: str) -> None:
+    write(path.with_suffix(".new"), content).replace(path)
+
+
+@pytest.fixture
+def read() -> Callable[[Path], list[str]]:
+    """A function that reads a file, of which two results are kept."""
+    return keep_while_unchanged(most=2)(lambda path: [path.read_text()])
+
+
+@pytest.mark.parametrize("change", [write, replace], ids=["in place", "by another file"])
+def test_a_changed_file_is_read_again_whatever_its_size_and_time(
+    change: Callable[[Path, str], object], read: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a", "one")
+    assert read(path) is read(path)
+    change(path, "two")
+    assert read(path) == ["two"]
+
+
+@pytest.mark.parametrize("seconds", [0, 3600], ids=["just now", "by a clock that is ahead"])
+def test_what_is_read_from_a_file_that_has_just_changed_is_not_kept(
+    seconds: int, read: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a", "one", time.time_ns() + seconds * 10**9)
+    assert read(path) is not read(path)
+    write(path, "one", time.time_ns() - 2 * SETTLED_NS)
+    assert read(path) is read(path)
+
+
+RECIPE = train.RECIPES["training"]
+STEPS = [f"step{step}" for step in RECIPE.checkpoints]
+
+
+def test_the_shipped_checkpoints_are_those_of_the_recipe_and_small(tmp_path: Path) -> None:
+    root = find_training_folder("step0").parent
+    assert {path.name for path in root.iterdir()} == {*STEPS, "README.md"}
+    assert sum(path.stat().st_size for path in root.rglob("*")) < 25e6
+    assert [path.name for path in root.rglob("*.bin")] == []
+    family = list_families(Home(tmp_path))["training"]
+    assert list(family.members.values()) == STEPS
+    studies = read_studies(locate_shipped_file())
+    for member, step in family.members.items():
+        check_inputs(studies[member])
+        assert open_model(studies[member].model).files.path == root / step  # type: ignore[union-attr]
+
+
+def test_a_step_without_a_checkpoint_is_refused() -> None:
+    for revision in ("step7", "main", "../model"):
+        model = ModelSettings(id="training", revision=revision)
+        with pytest.raises(UserError, match=r"has no revision .*; it has step0, step32, .*, step2048"):
+            open_model(model)
+    given = {"model": {"id": "training", "gguf": "a.gguf"}, "corpus": "prose", "context_length": 8}
+    with pytest.raises(ValueError, match="only allowed with a directory or a hub id"):
+        ExtractionSettings.model_validate(given)
+
+
+@torch.inference_mode()
+def measure_loss(step: str, ids: torch.Tensor) -> float:
+    model = AutoModelForCausalLM.from_pretrained(find_training_folder(step), dtype=torch.float32).eval()
+    return float(train.compute_token_losses(model, ids))
+
+
+def test_the_loss_on_held_out_text_falls_from_about_that_of_chance() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(find_training_folder("step0"))
+    stream = train.encode(tokenizer, [text for _, text in list_topics("held_out")])
+    ids = train.draw_windows(stream, 8, RECIPE, None)
+    losses = [measure_loss(STEPS[at], ids) for at in (0, 3, 6, -1)]
+    assert losses[0] == pytest.approx(math.log(RECIPE.vocabulary), abs=0.5)
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 2.2

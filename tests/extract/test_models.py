@@ -1,21 +1,25 @@
-"""Finding, describing and loading models: what works, and the one line for each mistake."""
+"""Finding, describing and loading models: no tensor stays unread or is made up; one line for each mistake."""
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import huggingface_hub.constants
+import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from extract import models
 from extract.capture import capture, probe
 from extract.hub import silence_libraries
-from extract.models import describe, is_out_of_memory, load
+from extract.models import describe, is_out_of_memory, load, round_weights
 from extract.settings import ExtractionSettings
+from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.families import Family, every_kind
 from tests.extract.tiny import (
@@ -25,6 +29,7 @@ from tests.extract.tiny import (
     settings,
     split_weights,
     spread_out,
+    tiny_model,
     tiny_tokenizer,
     write_checkpoint,
 )
@@ -278,3 +283,167 @@ def test_every_family_is_drawn_whole_and_read_back_whole(family: Family, tmp_pat
         model.save_pretrained(tmp_path)
         tiny_tokenizer().save_pretrained(tmp_path)
     assert torch.equal(read_logits(tmp_path), compute_logits(model))
+
+
+Weights = dict[str, Tensor]
+LAYER = "model.layers.1"
+
+
+def change(checkpoint: Path, weights: Callable[[Weights], object] = dict, **config: object) -> Path:
+    """Change the stored tensors, and fields of the configuration."""
+    tensors = load_file(checkpoint / "model.safetensors")
+    weights(tensors)
+    save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    change_config(checkpoint, **config)
+    return checkpoint
+
+
+def add(**tensors: Tensor) -> Callable[[Weights], None]:
+    """Store further tensors, whose names have ``__`` for dots."""
+    return lambda weights: weights.update({name.replace("__", "."): value for name, value in tensors.items()})
+
+
+def store_biases(weights: Weights) -> None:
+    weights |= {f"{LAYER}.self_attn.{name}_proj.bias": torch.ones(64) for name in "qo"}
+
+
+def store_scaled(weights: Weights) -> None:
+    """Block fp8 with a scale for each block."""
+    name = f"{LAYER}.mlp.up_proj.weight"
+    weights[f"{name}_scale_inv"] = torch.full((1, 1), 8.0)
+    weights[name] = (weights[name] / 8).to(torch.float8_e4m3fn)
+
+
+def store_twice(weights: Weights) -> None:
+    weights["layers.1.self_attn.q_proj.weight"] = weights[f"{LAYER}.self_attn.q_proj.weight"] + 1
+
+
+ATTENTION = "model__layers__0__self_attn"
+OTHER_TENSORS: dict[str, tuple[Callable[[Weights], object], Mapping[str, object], str]] = {
+    "biases": (store_biases, {}, f"does not read, {LAYER}.self_attn.o_proj.bias, .*: biases that the config.json"),
+    "a layer too many": (dict, {"num_hidden_layers": 2}, "layers beyond the 2 of the config.json"),
+    "norms of queries": (add(**{f"{ATTENTION}__q_norm__weight": torch.ones(16)}), {}, "q_norm.weight: parts of anoth"),
+    "learned sinks": (add(**{f"{ATTENTION}__sinks": torch.ones(4)}), {}, "layers.0.self_attn.sinks: parts of another"),
+    "a tower of a model without pictures": (add(vision_tower__weight=torch.ones(4)), {}, "not read, vision_tower."),
+    "an adapter": (add(**{f"{ATTENTION}__q_proj__lora_A__weight": torch.ones(2, 64)}), {}, "adapter that is not"),
+    "scales": (add(model__layers__0__mlp__up_proj__weight_scale=torch.ones(1)), {}, "scales of quantised weights"),
+    "fp8 without its configuration": (store_scaled, {}, "up_proj.weight as F8_E4M3, but its config.json has no"),
+    "no head": (lambda weights: weights.pop("lm_head.weight"), {}, "lack 1 tensors, such as lm_head.weight"),
+    "a tensor under two names": (store_twice, {}, "under two names, layers.1.self_attn.q_proj.weight and model.layers"),
+    "another base of rotation": (
+        add(**{f"{ATTENTION}__rotary_emb__inv_freq": 500000 ** -(torch.arange(0, 16, 2) / 16)}),
+        {},
+        "holds rotary frequencies that are not those of its config.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", OTHER_TENSORS)
+def test_tensors_that_are_not_those_of_the_model_are_refused(mistake: str, checkpoint: Path) -> None:
+    weights, config, said = OTHER_TENSORS[mistake]
+    change(checkpoint, weights, **config)
+    found = read_refusal(read_logits, checkpoint)
+    assert str(checkpoint) in found
+    assert re.search(said, found), found
+
+
+def test_a_tensor_in_two_files_is_refused(checkpoint: Path) -> None:
+    split_weights(checkpoint, "a.safetensors", "b.safetensors")
+    first, second = (load_file(checkpoint / f"{name}.safetensors") for name in "ab")
+    name = next(iter(first))
+    save_file(second | {name: first[name] + 1}, checkpoint / "b.safetensors", metadata={"format": "pt"})
+    assert f"has the tensor {name} in two of its weights files" in read_refusal(read_logits, checkpoint)
+
+
+def test_a_part_that_is_not_read_is_refused(checkpoint: Path) -> None:
+    more = {"model.layers.3.self_attn.q_proj.weight": torch.ones(64, 64)}
+    save_file(more, checkpoint / "model-00002-of-00002.safetensors", metadata={"format": "pt"})
+    said = "has a part of weights that is not read, 'model-00002-of-00002.safetensors', beside model.safetensors"
+    assert said in read_refusal(read_logits, checkpoint)
+
+
+def store_rests(weights: Weights) -> None:
+    """What older versions of transformers stored."""
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = (10000 ** -(torch.arange(0, 16, 2) / 16)).bfloat16()
+    weights["mtp.layers.0.self_attn.q_proj.weight"] = torch.ones(4)
+
+
+def test_rests_of_older_versions_do_not_matter(checkpoint: Path, tmp_path: Path) -> None:
+    before = read_logits(checkpoint)
+    assert torch.equal(read_logits(change(checkpoint, store_rests)), before)
+    gpt2 = write_checkpoint(tmp_path / "gpt2", "gpt2")
+    before, mask = read_logits(gpt2), torch.ones(1, 1, 64, 64, dtype=torch.bool).tril()
+    masks = add(transformer__h__0__attn__bias=mask, transformer__h__0__attn__masked_bias=torch.tensor(-1e4))
+    assert torch.equal(read_logits(change(gpt2, masks)), before)
+    change(gpt2, add(transformer__h__0__attn__bias=torch.ones(64)))
+    assert "does not read, transformer.h.0.attn.bias: biases" in read_refusal(read_logits, gpt2)
+
+
+def test_embeddings_stored_twice_are_as_they_are_stored(tmp_path: Path) -> None:
+    """A file that holds a head is believed, whatever its configuration says about tying."""
+    own = write_checkpoint(tmp_path / "own", tie_word_embeddings=False)
+    before = read_logits(own)
+    assert torch.equal(read_logits(change(own, tie_word_embeddings=True)), before)
+
+
+def round_blocks(rows: np.ndarray, kind: str) -> np.ndarray:
+    """The definition: blocks of 32 numbers, each a scale, perhaps a minimum, and whole numbers.
+
+    Scales and minima are stored as float16, and the numbers are rounded with those before they were.
+    """
+    blocks = rows.astype(np.float32).reshape(-1, 32)
+    if kind == "Q8_0":
+        scale, least = np.abs(blocks).max(1, keepdims=True) / 127, np.zeros((len(blocks), 1))
+    else:
+        least = blocks.min(1, keepdims=True)
+        scale = (blocks.max(1, keepdims=True) - least) / 15
+    numbers = (blocks - least) / np.where(scale == 0, 1, scale)  # the row of the padding token is zero
+    half = np.copysign(np.floor(np.abs(numbers) + 0.5), numbers)  # halves away from 0
+    stored = scale.astype(np.float16).astype(np.float64), least.astype(np.float16).astype(np.float64)
+    return (half * stored[0] + stored[1]).reshape(rows.shape)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_matrices_are_rounded_by_blocks_and_vectors_are_not(kind: str, architecture: str) -> None:
+    before, model = (dict(tiny_model(architecture).named_parameters()) for _ in range(2))
+    rounded = tiny_model(architecture)
+    round_weights(rounded, kind)
+    after = dict(rounded.named_parameters())
+    for name, weight in model.items():
+        if weight.ndim < 2:
+            assert torch.equal(after[name], before[name])
+            continue
+        transposed = "c_" in name  # GPT-2 multiplies by the transposed matrix
+        given = weight.detach().numpy().T if transposed else weight.detach().numpy()
+        found = after[name].detach().numpy().T if transposed else after[name].detach().numpy()
+        expected = round_blocks(given, kind)
+        assert np.abs(found - given).max() > 0
+        close = np.isclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert close.mean() > 0.999, (name, close.mean())  # numbers halfway between two may go either way
+        if transposed:
+            assert not np.allclose(found, round_blocks(given.T, kind).T, atol=1e-6), "blocks along the other axis"
+
+
+def test_a_study_says_what_its_weights_were_rounded_to(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "m", "llama")
+    given = {"corpus": "repeated", "context_length": 16, "sequences": 1}
+    settings = ExtractionSettings.model_validate({"model": {"id": str(tmp_path / "m"), "quantised": "Q4_1"}, **given})
+    plain = ExtractionSettings.model_validate({"model": str(tmp_path / "m"), **given})
+    described = describe(settings)
+    assert described.provenance["model"]["quantisation"].startswith("rounded to Q4_1, dequantised to float32")
+    assert "quantisation" not in describe(plain).provenance["model"]
+    assert "quantised" not in plain.model.model_dump()
+    rounded, exact = load(described).get_input_embeddings().weight, load(describe(plain)).get_input_embeddings().weight
+    assert not torch.equal(rounded, exact)
+    reference = torch.from_numpy(round_blocks(exact.detach().numpy(), "Q4_1")).float()
+    assert torch.allclose(rounded, reference, atol=1e-5)
+
+
+def test_what_cannot_be_rounded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has rows of 40, no multiple of 32"):
+        round_weights(tiny_model("llama", intermediate_size=40), "Q8_0")
+    for model in ({"id": str(tmp_path), "weights": "random"}, {"id": "synthetic"}):
+        given = {"model": {**model, "quantised": "Q8_0"}, "corpus": "prose", "context_length": 8}
+        with pytest.raises(ValueError, match="only allowed with trained weights"):
+            ExtractionSettings.model_validate(given)

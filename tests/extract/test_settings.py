@@ -1,12 +1,22 @@
-"""Queries, batches, devices and shards of a study: what may be asked for, and what is said of the rest."""
+"""What may be asked for, what is said of the rest before anything heavy is imported, and how it is shown."""
 
+import logging
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from dagster_project.study.studies import parse_study
-from extract.settings import Shard
-from storage.errors import UserError
+from extract import checks
+from extract.checks import check_inputs
+from extract.extraction import extract
+from extract.settings import ExtractionSettings, Shard
+from storage.errors import UserError, escape_unprintable
+from storage.files.places import LocalPlace
+from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
@@ -185,7 +195,104 @@ def test_shards_are_consecutive_and_cover_every_sequence_once() -> None:
 
 
 def test_what_is_no_shard() -> None:
-    for text in ("", "2/", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4"):
-        assert "is not a shard; give K/N, the K-th of N parts counted from 1" in read_refusal(Shard.parse, text)
-    for text in ("0/4", "5/4", "0/0"):
-        assert read_refusal(Shard.parse, text).startswith(f"There is no shard {text[0]} of {text[2]}; give K/N with K")
+    for given in ("", "2/", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4"):
+        assert "is not a shard; give K/N, the K-th of N parts counted from 1" in read_refusal(Shard.parse, given)
+    for given in ("0/4", "5/4", "0/0"):
+        said = f"There is no shard {given[0]} of {given[2]}; give K/N with K"
+        assert read_refusal(Shard.parse, given).startswith(said)
+
+
+def settings(**others: object) -> ExtractionSettings:
+    standard = {"model": "embedded", "corpus": "embedded", "context_length": 32, "sequences": 1}
+    return ExtractionSettings.model_validate(standard | others)
+
+
+def refusal(**others: object) -> str:
+    return read_refusal(check_inputs, settings(**others))
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoint ``tiny`` and the text ``book.txt``."""
+    folder = tmp_path_factory.mktemp("inputs")
+    write_checkpoint(folder / "tiny")
+    (folder / "book.txt").write_text(text(200), encoding="utf-8")
+    return folder
+
+
+def test_sound_inputs_are_accepted(inputs: Path) -> None:
+    check_inputs(settings())
+    check_inputs(settings(model="synthetic", corpus=None))
+    check_inputs(settings(model="openai-community/gpt2", corpus="acme/no-such"))  # ids of the hub are left alone
+    check_inputs(settings(model=str(inputs / "tiny"), corpus=str(inputs / "book.txt")))
+    check_inputs(settings(model=str(inputs / "tiny"), corpus=str(inputs)))
+
+
+@pytest.mark.parametrize("name", ["/no/such", "./no-such", "~/no-such", "~nobody-here/x", "a/b/c", "a\0b", "no such"])
+def test_missing_inputs_of_any_name(name: str) -> None:
+    shown = escape_unprintable(name)
+    assert refusal(model=name).startswith(f"There is no model directory '{shown}'; give a directory, a hub id")
+    assert refusal(corpus=name).startswith(f"There is no corpus file '{shown}'; give a .txt/.jsonl/.parquet file")
+
+
+def test_what_is_no_device() -> None:
+    given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
+    for device in ("gpu", "cuda:", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""):
+        said = read_refusal(parse_study, "one", given | {"device": device}, "studies.yaml")
+        assert "field 'device': string should match pattern" in said
+
+
+@pytest.mark.parametrize(
+    "model", ["embedded", "synthetic", "./somewhere", "inputs", "no-such/a.gguf", "package:acme/a.gguf"]
+)
+def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
+    name = str(inputs / "tiny") if model == "inputs" else model
+    given = {"model": {"id": name, "revision": "v2"}, "context_length": 64, "sequences": 1}
+    given |= {} if model == "synthetic" else {"corpus": "embedded"}
+    assert read_refusal(parse_study, "one", given, "studies.yaml").startswith(
+        "studies.yaml: study 'one', field 'model.revision': input is only allowed with a hub id, but the model "
+        f"'{name}' is local; leave it out, found 'v2'"
+    )
+
+
+def test_a_model_of_the_hub_has_revisions(inputs: Path) -> None:
+    assert settings(model={"id": "acme/tiny", "revision": "v2"}).model.revision == "v2"
+    assert settings(model={"id": str(inputs / "tiny"), "revision": "main"}).model.revision == "main"
+
+
+def test_telemetry_is_off_wherever_models_are_loaded() -> None:
+    code = "import extract.hub; from huggingface_hub import constants; print(constants.HF_HUB_DISABLE_TELEMETRY)"
+    kept = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name and name != "DO_NOT_TRACK"}
+    root = str(Path(checks.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | {"PYTHONPATH": root}, capture_output=True, check=True
+    )
+    assert done.stdout == b"True\n"
+
+
+ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\x85\u200b\u200d\u200e\u202a\u202e\u2028\u2029\u2066\u2069\u00ad\ufeff"
+"""Escape sequences, line ends, delete, C1 controls, marks of direction, joiners and others without a shape."""
+
+
+def test_what_acts_on_a_terminal_shows_as_escapes() -> None:
+    shown = escape_unprintable(f"a{ACTING}b")
+    assert shown.isprintable()
+    assert shown.encode().decode("unicode_escape") == f"a{ACTING}b"
+    assert escape_unprintable("Γειά, 世界 'two' \\") == "Γειά, 世界 'two' \\"
+    assert escape_unprintable("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
+    assert escape_unprintable("\ud800") == r"\ud800"
+    assert escape_unprintable("no\u00a0break, wide\u3000space\u202f%") == "no\u00a0break, wide\u3000space\u202f%"
+
+
+def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / f"a{ACTING}b"
+    write_checkpoint(folder)
+    tiny_tokenizer(bos=False).save_pretrained(folder)
+    (folder / "book.txt").write_text(text(200), encoding="utf-8")
+    asked = ExtractionSettings(model=str(folder), corpus=str(folder / "book.txt"), context_length=16, sequences=1)
+    with caplog.at_level(logging.DEBUG, logger="extract"):
+        for _ in range(2):  # a finished store says nothing again
+            extract(asked, study="tiny", path=LocalPlace(tmp_path / "store"))
+    (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
+    assert said.startswith(f"sequences of '{escape_unprintable(str(folder))}' begin with no special token: ")
+    assert said.isprintable()
