@@ -471,7 +471,7 @@ def _describe_columns(table: pa.Table, known: Mapping[str, str]) -> pa.Table:
 @cache
 def _list_comments() -> dict[str, str]:
     """The comments of the warehouse's columns by name."""
-    relations = ("head_taxonomy", "kinds_by_sequence", "concentration", "value_scales", "attention_rows", "heads")
+    relations = ("head_taxonomy", "kinds_by_sequence", "value_scales", "attention_rows", "heads")
     known = {name: text for one in relations for name, text in sql.read_statement("schema", one).columns.items()}
     return known | sql.read_statement("views", "selection").columns
 

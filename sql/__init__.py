@@ -18,9 +18,10 @@ one before. ``inputs`` names every table, view and macro that the statement read
 
 A file of ``schema`` or ``families`` declares its table completely. The columns in the parentheses of ``grain`` are its
 key; an interval at the end of a column's comment is its domain; ``rows`` in the header is the number of its rows, a
-product of units of a study (``storage.warehouse.declared``). The checks that keys occur once, values lie in their
-domains, intervals enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.html``
-follow from these.
+sum of products of units of a study (``storage.warehouse.declared``), and ``parts`` joins the parts that the table is
+made of, if they are several (``storage.warehouse.landing.join_parts``). The checks that keys occur once, values lie in
+their domains, intervals enclose their estimates and all rows are there, the estimate of disk space and
+``docs/schema.html`` follow from these.
 
 A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,
 for the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and ``sql.thresholds``.
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 StatementKind = Literal["schema", "families", "macros", "views", "derived", "tour", "checks"]
 
-_HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
+_HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows|parts):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
 """Line break before a continuation line of a header."""
 _NAME = re.compile(r"[a-z_0-9]+")
@@ -83,7 +84,9 @@ class Statement:
     columns: dict[str, str]
     """Comment of each column, from the end of its line; empty except for ``schema`` and ``views``."""
     rows: str | None = None
-    """Of a table of ``schema``, the number of its rows as a product of units of a study, if it is certain."""
+    """Of a table of ``schema``, the number of its rows as a sum of products of units of a study, if it is certain."""
+    parts: str | None = None
+    """Of a table of ``schema``, the relation that joins the parts of which it is made, if these are several."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -171,7 +174,9 @@ def _parse(kind: StatementKind | Literal["queries"], name: str, text: str) -> St
     header = {match["key"]: match["text"] for match in matches if match}
     grain = read_statement("schema", name).grain if kind == "derived" else header["grain"]
     columns = _parse_columns(kind, text)
-    return Statement(kind, name, text, grain, header["inputs"], header["meaning"], columns, header.get("rows"))
+    return Statement(
+        kind, name, text, grain, header["inputs"], header["meaning"], columns, header.get("rows"), header.get("parts")
+    )
 
 
 @cache
@@ -214,6 +219,7 @@ def _make_environment() -> "Environment":
         "conditions": [(kind, condition) for kind in KINDS for condition in kind.conditions],
         "other": OTHER,
         "signature": SIGNATURE,
+        "column_names": _name_columns,
         "described_conditions": describe_conditions(),
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),
@@ -222,6 +228,12 @@ def _make_environment() -> "Environment":
         "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
     }
     return environment
+
+
+def _name_columns(table: str, *without: str) -> str:
+    """The lines of a view's SELECT for all columns of a table but some."""
+    columns = read_statement("schema", table).columns
+    return "\n".join(f"    {name}, -- {comment}" for name, comment in columns.items() if name not in without)
 
 
 def _select_quantities(axes: tuple[str, ...]) -> list[object]:

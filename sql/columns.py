@@ -39,14 +39,14 @@ MEANS: Mapping[str, str] = {
 CONCENTRATION = tuple(
     quantity for quantity in list_declared(Concentration).values() if quantity.unit not in {"index", "code"}
 )
-"""The quantities that are columns of ``concentration``, in addition to the positions and roles of the top keys."""
+"""The columns of ``attention_rows`` that say how many keys weights are spread over, beside positions and roles."""
 
 OF_ATTENTION = tuple(
     quantity
     for name, quantity in SELECTION.items()
     if quantity.axes == BY_HEAD and name not in list_declared(Concentration)
 )
-"""The quantities that are columns of ``attention_rows``."""
+"""The other quantities that are columns of ``attention_rows``."""
 
 OF_CONTEXTS: Mapping[str, str] = {name: MEANS[name] for name in RATES}
 """The columns of ``context_heads`` that are means, and their names in comments."""

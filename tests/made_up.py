@@ -282,7 +282,7 @@ def _make_up(study: MadeUp, home: Home, path: Path) -> None:
         for table, batches in rows.items():
             _insert(connection, study.study, table, batches)
         derive(connection, study.study)
-        for table, batch in [*build_claims(home, study.study, settings).rows(connection)]:
+        for table, batch in [*build_claims(work).rows(connection)]:
             _insert(connection, study.study, table, [batch])
 
 

@@ -76,7 +76,7 @@ def test_the_walks_fit_the_files() -> None:
 
 def test_a_study_has_no_more_tables_than_it_had() -> None:
     """What a view can state, or columns of a table of the same grain, is no table of its own."""
-    assert len(sql.list_names("schema")) <= 72
+    assert len(sql.list_names("schema")) <= 50
 
 
 @pytest.mark.long

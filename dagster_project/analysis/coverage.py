@@ -36,7 +36,7 @@ _Measured = tuple[F64, dict[tuple[float, str], F64]]
 
 
 class Coverage(Summary):
-    """The rows of ``coverage_by_sequence``, of the last query.
+    """The rows of ``coverage_by_sequence``, of the last query: how the bounds hold, as means over ln N from 2 on.
 
     One layer on the grid, with its means without each sequence, is in memory.
     """

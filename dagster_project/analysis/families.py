@@ -58,7 +58,7 @@ _LAST = "SELECT sequence, layer, head, {value} AS value FROM {table} WHERE query
 
 _TOP_PREVIOUS = """
 SELECT sequence, layer, head, avg((top_position = query - 1)::DOUBLE) AS value
-FROM concentration
+FROM attention_rows
 GROUP BY ALL
 """
 
@@ -67,11 +67,11 @@ WITH copies AS (
     SELECT now.sequence, now.position AS query, list(earlier.position + 1) AS following
     FROM tokens AS now
     JOIN tokens AS earlier USING (sequence, token_id)
-    WHERE earlier.position < now.position AND now.position IN (SELECT query FROM concentration)
+    WHERE earlier.position < now.position AND now.position IN (SELECT query FROM attention_rows)
     GROUP BY ALL
 )
 SELECT sequence, layer, head, avg(list_contains(following, top_position)::DOUBLE) AS value
-FROM concentration
+FROM attention_rows
 JOIN copies USING (sequence, query)
 GROUP BY ALL
 """
@@ -94,7 +94,7 @@ _TOP_KEYS = "SELECT sequence, layer, head, {ranks} FROM top_keys WHERE query = $
 
 QUANTITIES: Mapping[str, tuple[str, Domain]] = {
     "sink_weight": (_LAST.format(value="sink_weight", table="attention_rows"), SHARE),
-    "effective_keys": (_LAST.format(value="effective_keys", table="concentration"), POSITIVE),
+    "effective_keys": (_LAST.format(value="effective_keys", table="attention_rows"), POSITIVE),
     RECALL: (f"{_LAST.format(value='k_in / n', table='selection_counts')} AND n = {SELECTED}", SHARE),
     **{
         f"{kind.lower()}_share": (_LAST.format(value=f"(label = '{kind}')::DOUBLE", table="kinds_by_sequence"), SHARE)

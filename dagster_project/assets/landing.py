@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sql
+from dagster_project.analysis.claims.evidence import load_parts
 from dagster_project.analysis.claims.judging import CLAIMS as OF_PAPER
 from dagster_project.analysis.claims.judging import compute_claims, find_measure, read_twin
 from dagster_project.analysis.sources import open_sources
@@ -43,7 +44,7 @@ from storage.files.places import LocalPlace
 from storage.warehouse import rows
 from storage.warehouse.connection import connect, locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
-from storage.warehouse.landing import DECLARED, DerivedTables, land
+from storage.warehouse.landing import DECLARED, DerivedTables, join_parts, land
 from storage.warehouse.relations import compute_landing_version
 from storage.warehouse.rows import build_provenance
 from storage.zarr.arrays import READ_SEQUENCES, LayerSize
@@ -51,6 +52,7 @@ from storage.zarr.layers import count_keys, list_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import DuckDBPyConnection
 
     from dagster_project.analysis.metrics import Metrics
     from dagster_project.analysis.sources import Sources
@@ -108,7 +110,6 @@ NAME = "warehouse"
 
 CLAIM_TABLES = (
     "measures",
-    "measure_values",
     "layer_profiles",
     "facts",
     "claims",
@@ -116,7 +117,6 @@ CLAIM_TABLES = (
     "loss_associations",
     "query_means",
     "head_plane",
-    "head_plane_axes",
 )
 """The tables that are computed from all others."""
 
@@ -153,22 +153,27 @@ def land_study(work: Work) -> "Landing":
     Then weights and value states are dropped, if the study does not keep them. ``UserError`` if stores or tables are
     missing, or made from other settings, metrics or tensors; if the disk is full.
     """
-    home, name, study = work.home, work.name, work.study
+    home, name = work.home, work.name
     with work.lock():
         if not work.force:
             refuse_newer_database(home.warehouse, name)
-        landing = land(home.warehouse, name, *gather_tables(work), build_claims(home, name, study))
+        landing = land(home.warehouse, name, *gather_tables(work), build_claims(work))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
-    if landing.published and not study.keep_tensors:
+    if landing.published and not work.study.keep_tensors:
         logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(work) / 1e6)
     return landing
 
 
-def build_claims(home: Home, name: str, study: Study) -> DerivedTables:
+def build_claims(work: Work) -> DerivedTables:
     """Measures and claims, which are computed from the other tables, and compared with those of the study's twin."""
-    twin = read_twin(home, find_twin_name(name, study))
-    return DerivedTables(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
+    twin = read_twin(work.home, find_twin_name(work.name, work.study))
+
+    def compute(connection: "DuckDBPyConnection") -> Iterator[tuple[str, "pa.RecordBatch"]]:
+        load_parts(connection, _read_parts(work))
+        yield from compute_claims(connection, twin)
+
+    return DerivedTables(CLAIM_TABLES, compute)
 
 
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
@@ -176,21 +181,29 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
 
     ``UserError`` if stores or tables are missing, or made from other settings, metrics or tensors.
     """
-    home, name, study = work.home, work.name, work.study
-    sources = open_sources(home, name, study)
-    snapshot = work.take_snapshot()
+    sources, snapshot = open_sources(work.home, work.name, work.study), work.take_snapshot()
     check_tables(snapshot, list_summaries(work.assets))
-    wanted = [asset for asset in work.assets if asset.is_wanted(study)]
-    paths = {table: path for asset in wanted for table, path in asset.locate_parts(snapshot).items()}
-    tables: dict[str, Any] = {table: iter(()) for asset in work.assets for table in asset.tables}
-    tables |= {table: read_part(path) for table, path in paths.items()}
-    tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
+    parts = _read_parts(work) | _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
     units = count_units(
-        count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, study
+        count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, work.study
     )
-    declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
+    declared = [sql.read_statement("schema", table) for table in sql.list_names("schema")]
+    given = [table for table in declared if table.name not in {*sql.list_names("derived"), *CLAIM_TABLES}]
     counts = {table.name: count_rows(table, units) for table in declared}
-    return tables, {table: count for table, count in counts.items() if count is not None}
+    return (
+        {table.name: join_parts(table, parts) for table in given},
+        {table: count for table, count in counts.items() if count is not None},
+    )
+
+
+def _read_parts(work: Work) -> dict[str, Any]:
+    """The rows of every part, as streams that can be read once; none of what the study does not ask for."""
+    snapshot = work.take_snapshot()
+    wanted = [asset for asset in work.assets if asset.is_wanted(work.study)]
+    paths = {table: path for asset in wanted for table, path in asset.locate_parts(snapshot).items()}
+    return {table: iter(()) for asset in work.assets for table in asset.tables} | {
+        table: read_part(path) for table, path in paths.items()
+    }
 
 
 def drop_tensors(work: Work) -> int:
@@ -264,7 +277,6 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
         "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, tokens)),
         **{table: metrics.stream(table) for table in rows.LANDED},
         "query_heads": rows.build_query_head_rows(tensors),
-        "query_keys": rows.build_query_key_rows(tensors),
         "context_heads": rows.build_context_rows(tensors),
         "planted_assumptions": _list_planted_rows(study),
     }

@@ -133,7 +133,11 @@ def _join_results(made: Sequence[AssetResult]) -> AssetResult:
 def _describe_columns(records: Iterable[Asset]) -> dict[str, dg.TableSchema]:
     """The columns of the tables of an asset by their names, as Dagster shows them."""
     tables = (table for record in records for table in record.tables)
-    return {table: _describe_table(sql.read_statement("schema", table)) for table in tables}
+    return {
+        table: _describe_table(sql.read_statement("schema", table))
+        for table in tables
+        if table in sql.list_names("schema")
+    }
 
 
 def _describe_table(table: sql.Statement) -> dg.TableSchema:

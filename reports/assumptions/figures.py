@@ -418,7 +418,7 @@ def _build_attention(source: Source) -> Figure:
 
 
 def _build_variants(source: Source) -> Figure:
-    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("assumption_weights"))
+    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
     if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
     return draft.show(

@@ -166,7 +166,7 @@ def describe_phases(fit: Row | None) -> str:
 
 
 def describe_weight_variants(heads: Sequence[Row]) -> str:
-    """How many heads each variant describes best (``assumption_weights``)."""
+    """How many heads each variant describes best (``weights_fit_by_head``)."""
     numbers = Counter(row["variant"] for row in heads)
     parts = [f"{name} in {numbers[variant]}" for variant, name in VARIANTS.items() if numbers[variant]]
     chosen = f"Of {count(len(heads), 'head')}, BIC chooses {', '.join(parts)}." if parts else ""

@@ -1,12 +1,12 @@
 -- grain:   one row per (which, distance); which is best, median, worst (KV head by the exponential's error) or model
--- inputs:  assumption_similarity, assumption_similarity_model, cosine_by_distance, decay, log_grid; $study
+-- inputs:  assumption_similarity, cosine_by_distance, decay, log_grid; $study
 -- meaning: mean cosine against distance with both fits, for the KV heads where the exponential fits best, middling and
 --          worst, and over all KV heads (Figure 3); distance: at most 161 values, evenly spaced on a log axis; layer,
 --          kv_head: NULL for the model; exponential, with_floor: NULL without such a fit
 WITH ordered AS (
     SELECT *, row_number() OVER (ORDER BY mae, layer, kv_head) AS place, count(*) OVER () AS places
     FROM assumption_similarity
-    WHERE study = $study AND mae IS NOT NULL
+    WHERE study = $study AND layer IS NOT NULL AND mae IS NOT NULL
 ),
 chosen AS (
     SELECT which, ordered.*
@@ -15,8 +15,8 @@ chosen AS (
         ON place = CASE which WHEN 'best' THEN 1 WHEN 'median' THEN (places + 1) // 2 ELSE places END
     UNION ALL BY NAME
     SELECT 'model' AS which, *
-    FROM assumption_similarity_model
-    WHERE study = $study
+    FROM assumption_similarity
+    WHERE study = $study AND layer IS NULL
 ),
 measured AS (
     SELECT layer, kv_head, distance, mean_cosine::DOUBLE AS mean_cosine

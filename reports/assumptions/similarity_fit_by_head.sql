@@ -7,5 +7,5 @@ SELECT
     beta_floor_low, beta_floor_high, floor, floor_low, floor_high, mae_floor, preferred, rho_0, rho_0_low,
     rho_0_high, rho_0_sd
 FROM assumption_similarity
-WHERE study = $study
+WHERE study = $study AND layer IS NOT NULL
 ORDER BY layer, kv_head

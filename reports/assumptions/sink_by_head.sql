@@ -1,5 +1,5 @@
 -- grain:   one row per (layer, head)
--- inputs:  heads, attention_by_position, value_norm_by_position; $study, $query
+-- inputs:  heads, attention_by_position, values_by_position; $study, $query
 -- meaning: weight that each head gives to the sink, with the uniform share and the norms of value states; sink_weight:
 --          mean over sequences, NULL if a window hides the sink; norms: means over sequences, in model units;
 --          median_norm is the median over positions after the sink
@@ -17,7 +17,7 @@ norms AS (
         layer, kv_head,
         any_value(mean_norm) FILTER (WHERE position = 0) AS sink_norm,
         median(mean_norm) FILTER (WHERE position > 0) AS median_norm
-    FROM value_norm_by_position
+    FROM values_by_position
     WHERE study = $study
     GROUP BY layer, kv_head
 )

@@ -1,5 +1,5 @@
 -- grain:   one row per run of positions (first_position to last_position)
--- inputs:  value_norm_by_position; $study
+-- inputs:  values_by_position; $study
 -- meaning: each KV head's mean norm of values over sequences, then mean and quantiles over heads (Figure 2 left); runs:
 --          position 0 is a run of its own, later positions share a run if they differ by less than 5 %; p10, p90: 10 %
 --          and 90 % quantile over KV heads; norms in model units
@@ -10,7 +10,7 @@ WITH by_head AS (
         min(position) AS first_position,
         max(position) AS last_position,
         avg(mean_norm) AS norm
-    FROM value_norm_by_position
+    FROM values_by_position
     WHERE study = $study
     GROUP BY run, layer, kv_head
 )

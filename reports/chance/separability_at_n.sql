@@ -6,6 +6,7 @@ SELECT layer, head, measure, null_model, n, sequences, draws, value, null_value,
 FROM separability
 WHERE
     study = $study
+    AND layer IS NOT NULL
     AND query = $query
     AND measure = $measure
     AND n = (SELECT max(n) FROM separability WHERE study = $study AND query = $query AND n <= $n)

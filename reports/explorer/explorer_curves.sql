@@ -1,5 +1,5 @@
 -- grain:   one row per (layer, head)
--- inputs:  selection_means, selection_counts, attention_rows, bound_means, diagnostics, log_grid; $study, $query, $kappa
+-- inputs:  selection_means, selection_counts, attention_rows, bound_means, log_grid; $study, $query, $kappa
 -- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at $kappa; n:
 --          at most 24 values, evenly spaced on a log axis, up to the number of keys of the head; NULL if there is no
 --          bound or no cosine; precision_floor: N/n, below which Precision cannot lie
@@ -41,18 +41,11 @@ errors AS (
     SEMI JOIN grid ON n = point
     WHERE study = $study AND query = $query
     GROUP BY layer, head, n
-),
-vectors AS (
-    SELECT layer, head, n, norm_s, norm_s_without_sink, norm_s_without_last, cos_sink, cos_last
-    FROM diagnostics
-    SEMI JOIN grid ON n = point
-    WHERE study = $study AND query = $query
 )
 SELECT layer, head, list(COLUMNS(* EXCLUDE (layer, head)) ORDER BY n)
 FROM means
 LEFT JOIN printed USING (layer, head, n)
 LEFT JOIN scale_free USING (layer, head, n)
 LEFT JOIN errors USING (layer, head, n)
-LEFT JOIN vectors USING (layer, head, n)
 GROUP BY layer, head
 ORDER BY layer, head

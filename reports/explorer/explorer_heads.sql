@@ -1,6 +1,6 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, head_taxonomy, elbows, selection_means, separability, attention_by_position, value_scales, convergence,
---          distance_means, critical_n, sensitivity_bounds, head_ablation, head_labels; $study, $query, $n
+--          critical_n, sensitivity_bounds, head_ablation, head_labels; $study, $query, $n
 -- meaning: the measures by which a map of heads can be coloured, mean over sequences; precision, recall, distance (of
 --          the selected keys from the rest, divided by the norm of the output): at N = $n, NULL for a head that attends
 --          to $n keys or fewer; auc: at the largest N of the log grid up to $n; sink_weight: NULL if hidden; rho_0: NULL
@@ -47,7 +47,6 @@ LEFT JOIN (
 ) AS rests USING (layer, head)
 LEFT JOIN sinks USING (layer, kv_head)
 LEFT JOIN (FROM convergence WHERE study = $study AND query = $query) AS spread USING (layer, head)
-LEFT JOIN (FROM distance_means WHERE study = $study AND query = $query AND n = $n) AS distances USING (layer, head)
 LEFT JOIN (FROM critical_n WHERE study = $study AND query = $query) AS nearness USING (layer, head)
 LEFT JOIN (
     FROM sensitivity_bounds WHERE study = $study AND query = $query AND temperature = 1

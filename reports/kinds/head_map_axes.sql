@@ -1,13 +1,12 @@
 -- grain:   one row per axis of the map of heads
--- inputs:  head_plane_axes; $study
+-- inputs:  head_plane; $study
 -- meaning: the curve that makes up most of each axis, how much of it, and whether that curve is larger (1) or smaller (-1)
 --          along the axis
 SELECT
     axis,
-    arg_max(curve, (share, curve)) AS curve,
-    max(share) AS share,
-    arg_max(direction, (share, curve)) AS direction
-FROM head_plane_axes
-WHERE study = $study
+    arg_max(curve, (abs(place), curve)) AS curve,
+    max(abs(place)) AS share,
+    sign(arg_max(place, (abs(place), curve)))::DOUBLE AS direction
+FROM (FROM head_plane WHERE study = $study AND curve IS NOT NULL) UNPIVOT (place FOR axis IN (x, y))
 GROUP BY axis
 ORDER BY axis

@@ -20,4 +20,4 @@ WITH placed AS (
 SELECT heads, n_keys, sequences, n_90, n_90_low AS low, n_90_high AS high, fewest, most
 FROM key_budgets_model
 CROSS JOIN (SELECT arg_min(found, place) AS fewest, arg_max(found, place) AS most FROM placed) AS ends
-WHERE study = $study AND query = $query
+WHERE study = $study AND query = $query AND layer IS NULL

@@ -1,5 +1,5 @@
 -- grain:   one row per (layer, head, sequence)
--- inputs:  selection, concentration, head_signatures, last_query, weighted_level; $study, $measure
+-- inputs:  selection, attention_rows, head_signatures, last_query, weighted_level; $study, $measure
 -- meaning: one measure of every head, sequence by sequence; no rows for a measure that is defined for all sequences
 --          together only
 WITH of_selections AS (
@@ -19,7 +19,7 @@ of_concentration AS (
         {{ quantity.name }}::DOUBLE AS {{ quantity.name }},
 {% endfor %}
         n_90::DOUBLE AS mass
-    FROM concentration
+    FROM attention_rows
     WHERE study = $study AND query = last_query($study)
 ),
 of_signatures AS (

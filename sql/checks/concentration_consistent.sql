@@ -1,20 +1,15 @@
 -- grain:   one row per (sequence, query, layer, head) whose concentration is impossible
--- inputs:  concentration, attention_rows, role_of
--- meaning: every concentration is that of a row of attention; every quantity lies in its declared domain, effective
+-- inputs:  attention_rows, role_of
+-- meaning: every quantity lies in its declared domain, effective
 --          numbers are the exponentials of their entropies (up to float32), top keys are keys of the query with the
 --          role of their position, half of the weight is on one key exactly if that key has half, and the columns about
 --          contributions are all present or all missing, and missing only if all contributions are 0
 SELECT sequence, query, layer, head, effective_keys, effective_contributors
-FROM concentration
-LEFT JOIN (
-    SELECT study, sequence, query, layer, head, n_keys AS attended_keys, norm_contributions
-    FROM attention_rows
-) AS attended USING (study, sequence, query, layer, head)
+FROM attention_rows
 WHERE
     study = $study
     AND (
-        n_keys IS DISTINCT FROM attended_keys
-        OR abs(effective_keys - exp(entropy_keys::DOUBLE)) > 1e-5 * effective_keys
+        abs(effective_keys - exp(entropy_keys::DOUBLE)) > 1e-5 * effective_keys
         OR top_position NOT BETWEEN query + 1 - n_keys AND query
         OR top_role <> role_of(top_position, query)
         OR (n_50 = 1) <> (top_weight >= 0.5) AND abs(top_weight - 0.5) > 1e-6

@@ -1,10 +1,10 @@
 -- grain:   one row per fit of Assumption 2 with a parameter outside its domain, or inconsistent with its status
--- inputs:  assumption_similarity, assumption_similarity_model
+-- inputs:  assumption_similarity
 -- meaning: beta, beta_floor >= 0, -1 < floor < 1, -1 <= rho_0 <= 1 (up to rounding), 1 <= effective_points <=
 --          distances; β exists if status is 'ok' or 'constant', β with a floor if status_floor is 'ok', the floor also
 --          if that is 'unbounded'; layer and kv_head are NULL for the model
 SELECT layer, kv_head, status, beta, status_floor, beta_floor, floor, preferred, rho_0
-FROM (FROM assumption_similarity UNION ALL BY NAME FROM assumption_similarity_model)
+FROM assumption_similarity
 WHERE
     study = $study
     AND (

@@ -1,6 +1,6 @@
 -- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or inconsistent with its status or
 --          variant
--- inputs:  assumption_weights, assumption_weights_model
+-- inputs:  assumption_weights
 -- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1, 1 <= effective_points
 --          <= positions; a fit has all parameters of its variant and no others, a row without a fit has none;
 --          eta_growth exists if keys are left to grow, t_2 < query; layer and head are NULL for the model
@@ -10,7 +10,7 @@ WITH fits AS (
         coalesce(status = 'ok', false) AS fitted,
         coalesce(variant IN ('tied', 'untied'), false) AS oscillates,
         coalesce(variant <> 'plateau' AND t_2 < query, false) AS grows
-    FROM (FROM assumption_weights UNION ALL BY NAME FROM assumption_weights_model)
+    FROM assumption_weights
     WHERE study = $study
 )
 SELECT query, layer, head, status, variant, p_sink, p_base, eta, eta_growth, omega, t_1, t_2

@@ -5,7 +5,7 @@
 --          measures, quantities of heads as means over heads; recall_compared_of_twin and auc_compared_of_twin are those of
 --          the twins of random weights; loss is the mean next-token cross entropy in nats, where heads are replaced
 {% else %}
--- inputs:  attention_rows, concentration, selection_counts, kinds_by_sequence, head_patterns and tokens of the members
+-- inputs:  attention_rows, selection_counts, kinds_by_sequence, head_patterns and tokens of the members
 -- meaning: each quantity of each head over the members of a family, mean over sequences; at the last query, except shares
 --          of measured queries (top_…) and patterns
 {% endif %}

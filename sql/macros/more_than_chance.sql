@@ -11,4 +11,5 @@ SELECT
     avg((difference_low > 0)::INTEGER) AS above,
     avg((difference_high < 0)::INTEGER) AS below
 FROM separability
+WHERE layer IS NOT NULL
 GROUP BY study, query, measure, null_model, n

@@ -1,19 +1,14 @@
--- grain:   {{ "one row per (study)" if model else "one row per (study, layer, kv_head)" }}
+-- grain:   one row per (study, layer, kv_head)
 -- inputs:  cosine_by_distance, sink_similarity
-{% if model %}
--- meaning: Assumption 2 for the whole model: the same fits of the mean cosine over all KV heads
--- rows:    1
-{% else %}
--- meaning: Assumption 2, similarity of value states: fits of the mean cosine against distance, and ρ_0 (Figure 3)
--- rows:    kv_heads
-{% endif %}
-CREATE TABLE assumption_similarity{{ "_model" if model }} (
+-- meaning: Assumption 2, similarity of value states: fits of the mean cosine against distance, and ρ_0 (Figure 3), of
+--          every KV head, and of the mean cosine over all KV heads
+-- rows:    kv_heads + 1
+-- parts:   (FROM assumption_similarity UNION ALL BY NAME FROM assumption_similarity_model)
+CREATE TABLE assumption_similarity (
 {{ key_columns("study") }}
-{% if model %}
-    kv_heads INTEGER NOT NULL, -- number of KV heads averaged [1, inf)
-{% else %}
-{{ key_columns("layer", "kv_head") }}
-{% endif %}
+    layer SMALLINT, -- layer, from 0; NULL: the whole model
+    kv_head SMALLINT, -- KV head, from 0; NULL: the whole model
+    kv_heads INTEGER, -- number of KV heads averaged; NULL for one of them [1, inf)
 {{ key_columns("sequences") }}
     status VARCHAR NOT NULL, -- of beta: 'ok', 'constant' (0); if NULL 'too_short', 'undefined', 'unbounded'
     status_floor VARCHAR NOT NULL, -- of beta_floor and floor: the same values, or 'out_of_domain'; 'unbounded': floor is known

@@ -1,19 +1,14 @@
--- grain:   {{ "one row per (study, query)" if model else "one row per (study, query, layer, head)" }}
+-- grain:   one row per (study, query, layer, head)
 -- inputs:  attention_by_position
-{% if model %}
--- meaning: Assumption 3 for the whole model: the same fit of the mean weight over all heads that see a position
--- rows:    queries
-{% else %}
--- meaning: Assumption 3, the four phases of mean attention weight by position, fitted to its logarithm (Figure 4)
--- rows:    all_head_queries
-{% endif %}
-CREATE TABLE assumption_weights{{ "_model" if model }} (
+-- meaning: Assumption 3, the four phases of mean attention weight by position, fitted to its logarithm (Figure 4), of
+--          every head, and of the mean weight over all heads that see a position
+-- rows:    all_head_queries + queries
+-- parts:   (FROM assumption_weights UNION ALL BY NAME FROM assumption_weights_model)
+CREATE TABLE assumption_weights (
 {{ key_columns("study", "query") }}
-{% if model %}
-    heads INTEGER NOT NULL, -- number of heads averaged [1, inf)
-{% else %}
-{{ key_columns("layer", "head") }}
-{% endif %}
+    layer SMALLINT, -- layer, from 0; NULL: the whole model
+    head SMALLINT, -- query head, from 0; NULL: the whole model
+    heads INTEGER, -- number of heads averaged; NULL for one of them [1, inf)
 {{ key_columns("sequences") }}
     status VARCHAR NOT NULL, -- 'ok'; without a fit, parameters NULL: 'too_short', 'no_weight', 'undefined'
     positions INTEGER NOT NULL, -- number of positions fitted: those after the sink whose mean weight is above 0 [0, inf)

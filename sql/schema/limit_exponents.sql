@@ -1,5 +1,5 @@
 -- grain:   one row per (study, measure, axis, query, n)
--- inputs:  distance_means_model, convergence_model
+-- inputs:  selection_means_model, key_budgets_model
 -- meaning: powers of N, and of the number of keys, with which the model's mean distance and its closeness to uniform
 --          weights change: lines on two logarithmic axes through the mean curves. N runs over a log grid up to half of
 --          the keys, beyond which the distance grows again in every head

@@ -1,5 +1,5 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }})
--- inputs:  distance_means{{ "_model" if model }}
+-- inputs:  selection_means{{ "_model" if model }}
 {% if model %}
 -- meaning: the critical N of the model, from its mean distances divided by the norm of each head's output
 {% else %}
@@ -13,7 +13,7 @@ WITH compared AS (
         *,
         relative_distance <= relative_random_distance * (1 + 1e-6) AS is_nearer,
         max(n) OVER (PARTITION BY study, query{{ ", layer, head" if not model }}) AS largest_n
-    FROM distance_means{{ "_model" if model }}
+    FROM selection_means{{ "_model" if model }}
 )
 SELECT
 {{ key_names("study", "query") }}

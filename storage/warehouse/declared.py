@@ -64,7 +64,10 @@ def count_rows(table: sql.Statement, units: Mapping[str, int]) -> int | None:
 
     ``units`` are the numbers of sequences, queries, heads and so on, by the names that declarations use.
     """
-    return None if table.rows is None else prod(_parse_factor(part, units) for part in table.rows.split(" * "))
+    if table.rows is None:
+        return None
+    terms = (term.split(" * ") for term in table.rows.split(" + "))
+    return sum(prod(_parse_factor(part, units) for part in term) for term in terms)
 
 
 def _parse_factor(part: str, units: Mapping[str, int]) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -271,6 +272,32 @@ def _group_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
 def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     """The rows of all these batches in one."""
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def join_parts(table: sql.Statement, parts: Mapping[str, Batches]) -> Batches:
+    """The rows of a table of ``sql/schema`` from its parts, in the order of its key if they are joined."""
+    if table.parts is None:
+        yield from parts.get(table.name, ())
+        return
+    streams = {name: _Stream(parts[name]) for name in re.findall(r"(?:^|FROM |JOIN )\(*([a-z_]+)", table.parts)}
+    begun = {name: next(stream, None) for name, stream in streams.items()}
+    if not any(begun.values()):
+        return
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"CREATE SCHEMA declared; {table.text.replace('CREATE TABLE ', 'CREATE TABLE declared.', 1)}"
+        )
+        for name, first in begun.items():
+            if first is None:
+                connection.execute(f"CREATE VIEW {name} AS SELECT * EXCLUDE (study) FROM declared.{table.name}")  # noqa: S608
+            else:
+                rows = chain([first], streams[name])
+                connection.register(name, pa.RecordBatchReader.from_batches(first.schema, rows))
+        order = ", ".join(name for name in table.key if name != "study")
+        try:
+            yield from connection.sql(f"FROM {table.parts} ORDER BY {order}").to_arrow_reader(ROW_GROUP)
+        except duckdb.Error as error:
+            raise next((stream.raised for stream in streams.values() if stream.raised), error) from None
 
 
 def _insert(aside: duckdb.DuckDBPyConnection, table: str, study: str, batches: Batches) -> int:

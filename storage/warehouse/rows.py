@@ -230,7 +230,10 @@ def _build_concentration_rows(
 
 
 def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
-    """The rows of ``query_heads``, one batch per sequence and layer; none if the store lacks what they are made of."""
+    """The rows of ``query_heads``, one batch per sequence and layer; none if the store lacks what they are made of.
+
+    The keys of largest weight are of the first ``READ_SEQUENCES``.
+    """
     for where, measures in _iterate_measured(tensors, "query_measures"):
         later = measures[:, 1:]  # (head, query, measure)
         head, query = (axis.ravel() for axis in np.indices(later.shape[:2], np.int32))
@@ -239,20 +242,14 @@ def build_query_head_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
             known = ~np.isnan(column.ravel())
             whole = np.where(known, column.ravel(), -1).astype(quantity.dtype)
             columns[quantity.name] = pa.array(whole, mask=~known)
-        yield build_batch(fill_columns(head.size, **where) | columns)
-
-
-def build_query_key_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
-    """The rows of ``query_keys``, one batch per sequence and layer; none as ``build_query_head_rows``."""
-    for where, keys in _iterate_measured(tensors, "query_keys", READ_SEQUENCES):
-        later = keys[:, 1:]  # (head, query, number, rank)
-        head, query = (axis.ravel() for axis in np.indices(later.shape[:2], np.int32))
-        known = ~np.isnan(later[:, :, 0])
-        ends = pa.array(np.append(0, known.sum(axis=-1).ravel().cumsum()).astype(np.int32))
-        position, weight = (later[:, :, number][known] for number in range(2))
-        lists = {"position": position.astype(np.int32), "weight": weight}
-        columns = {"query": query + np.int32(1), "head": head.astype(np.int16)}
-        columns |= {name: pa.ListArray.from_arrays(ends, pa.array(flat)) for name, flat in lists.items()}
+        lists = dict(zip(("top_positions", "top_weights"), (pa.int32(), pa.float32()), strict=True))
+        columns |= {name: pa.nulls(head.size, pa.list_(kind)) for name, kind in lists.items()}
+        if where["sequence"] < READ_SEQUENCES:
+            keys = read_layer(tensors, "query_keys", where["layer"], sequence=where["sequence"])[:, 1:]
+            known = ~np.isnan(keys[:, :, 0])  # of (head, query, number, rank)
+            ends = pa.array(np.append(0, known.sum(axis=-1).ravel().cumsum()).astype(np.int32))
+            for number, (name, kind) in enumerate(lists.items()):
+                columns[name] = pa.ListArray.from_arrays(ends, pa.array(keys[:, :, number][known]).cast(kind))
         yield build_batch(fill_columns(head.size, **where) | columns)
 
 
@@ -266,16 +263,11 @@ def build_context_rows(tensors: "SequenceStore") -> Iterator[pa.RecordBatch]:
         yield build_batch(fill_columns(head.size, **where) | columns | rates)
 
 
-def _iterate_measured(
-    tensors: "SequenceStore", name: str, most: int | None = None
-) -> Iterator[tuple[dict[str, int], NDArray[Any]]]:
-    """Sequence and layer, and this part of an array of every query, (head, …), unless the store lacks the array.
-
-    most: sequences, from the first on; all if None.
-    """
+def _iterate_measured(tensors: "SequenceStore", name: str) -> Iterator[tuple[dict[str, int], NDArray[Any]]]:
+    """Sequence and layer, and this part of an array of every query, (head, …), unless the store lacks the array."""
     if name in tensors.absent:
         return
-    for sequence in range(tensors.sizes["sequence"])[:most]:
+    for sequence in range(tensors.sizes["sequence"]):
         for layer in list_attending_layers(tensors):
             yield {"sequence": sequence, "layer": layer}, read_layer(tensors, name, layer, sequence=sequence)
 
@@ -350,6 +342,7 @@ ARROW_TYPES: Mapping[str, pa.DataType] = {
     "INTEGER": pa.int32(),
     "DOUBLE": pa.float64(),
     "VARCHAR": pa.string(),
+    "DOUBLE[]": pa.list_(pa.float64()),
 }
 """The Arrow type of each type in ``sql/schema`` that listed rows have."""
 

@@ -236,7 +236,7 @@ def test_a_file_counts_if_it_decides_what_claims_say(
         ("reports", "claims/claims.sql", True),
         ("sql", "views/coverage.sql", True),
         ("sql", "macros/elbows_of.sql", True),
-        ("sql", "derived/elbows.sql", False),
+        ("sql", "derived/kinds_moved.sql", False),
         ("sql", "checks/identities.sql", False),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_file_counts_if_it_decides_what_a_page_says(
     ("kind", "name", "counts"),
     [
         ("schema", "heads", True),
-        ("derived", "elbows", True),
+        ("derived", "kinds_moved", True),
         ("checks", "identities", True),
         ("macros", "elbows_of", True),
         ("views", "margins", True),

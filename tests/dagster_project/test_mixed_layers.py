@@ -296,9 +296,9 @@ def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> Non
 def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
     tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
     of_effects = ("head_ablation", "head_ablation_by_sequence")
-    for unasked in ("planted_assumptions", *of_effects, "query_heads", "query_keys", "context_heads", "query_means"):
+    for unasked in ("planted_assumptions", *of_effects, "query_heads", "context_heads", "query_means"):
         tables.remove(unasked)
-    assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
+    assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "key_budgets"} <= {*tables}
     heads, (sizes,), *found = asked(
         mixed,
         "SELECT layer, head, kv_head, head_dim FROM heads ORDER BY layer, head",

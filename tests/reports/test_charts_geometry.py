@@ -188,7 +188,7 @@ def test_vectors_of_norm_0_are_told(three: duckdb.DuckDBPyConnection) -> None:
     changes = (
         "UPDATE principal_directions SET status = 'zero', share_1 = NULL, effective_dimension = NULL",
         "UPDATE attention_by_position SET mean_norm_y = 0",
-        "UPDATE diagnostics SET cos_sink = NULL, cos_last = NULL",
+        "UPDATE selection_means SET cos_sink = NULL, cos_last = NULL",
     )
     with changed(three, *changes):
         found = figures(three, THREE)

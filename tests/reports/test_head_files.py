@@ -112,7 +112,7 @@ def test_retrieval_is_one_line_of_scores_by_sequence(
     for name, scores in found.items():
         layer, head = map(int, name.split("-"))
         rows = several.execute(
-            f"SELECT {column} FROM concentration WHERE study = 'small' AND layer = ? AND head = ? ORDER BY sequence",
+            f"SELECT {column} FROM attention_rows WHERE study = 'small' AND layer = ? AND head = ? ORDER BY sequence",
             [layer, head],
         ).fetchall()
         assert scores == [row[0] for row in rows]

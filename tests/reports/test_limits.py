@@ -34,7 +34,7 @@ def test_four_figures_hold_the_rows_of_the_tables(three: duckdb.DuckDBPyConnecti
     distances, beside = (drawn(chart) for chart in found["distance-rest"].charts)
     assert {row["query"] for row in distances} == {23}
     assert {row["query"] for row in beside} == {5, 11, 23}
-    means = three.sql("SELECT n, relative_distance FROM distance_means_model WHERE query = 23").fetchall()
+    means = three.sql("SELECT n, relative_distance FROM selection_means_model WHERE query = 23").fetchall()
     for row in distances:
         assert row["relative_distance"] == pytest.approx(dict(means)[row["n"]], rel=1e-5)
     assert len(distances) > 15
@@ -78,7 +78,7 @@ def test_how_many_heads_have_a_critical_n_of_1_is_told() -> None:
 
 def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) -> None:
     means = three.sql(
-        "SELECT layer, head, n, relative_distance, relative_random_distance FROM distance_means "
+        "SELECT layer, head, n, relative_distance, relative_random_distance FROM selection_means "
         "WHERE query = 23 ORDER BY ALL"
     ).fetchall()
     for row in rows(three, "critical_n", query=23):
@@ -111,7 +111,7 @@ def test_the_share_is_within_the_band_where_the_rows_are(three: duckdb.DuckDBPyC
 
 def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: duckdb.DuckDBPyConnection) -> None:
     (row,) = rows(three, "key_budgets_of_model", query=STUDY.query)
-    counted = three.sql("SELECT layer, head, avg(n_90) FROM concentration WHERE query = 23 GROUP BY ALL").fetchall()
+    counted = three.sql("SELECT layer, head, avg(n_90) FROM attention_rows WHERE query = 23 GROUP BY ALL").fetchall()
     means = {(layer, head): mean for layer, head, mean in counted}
     assert row["n_90"] == pytest.approx(sum(means.values()) / len(means))
     for end, best in (("fewest", min), ("most", max)):

@@ -428,12 +428,10 @@ def test_planted_parameters_take_little_room_and_files_have_them_all(small: duck
 MISSING = (
     {
         "assumption_norms": "status = 'zero', c = NULL, cv_of_mean_norm = NULL, cv_within_sequence = NULL",
-        "assumption_similarity": "status = 'undefined', beta = NULL, mae = NULL, preferred = NULL, rho_0 = NULL",
-        "assumption_similarity_model": "status = 'undefined', beta = NULL, mae = NULL, floor = NULL, rho_0 = NULL",
+        "assumption_similarity": "status = 'undefined', beta = NULL, mae = NULL, "
+        "floor = NULL, preferred = NULL, rho_0 = NULL",
         "assumption_weights": "status = 'zero', variant = NULL, p_base = NULL, t_1 = NULL, t_2 = NULL",
-        "assumption_weights_model": "status = 'zero', variant = NULL, p_base = NULL, t_1 = NULL, t_2 = NULL",
-        "elbows": "status = 'no_decline', elbow_n = NULL, harmonic_mean = NULL",
-        "elbows_model": "status = 'no_decline', elbow_n = NULL, harmonic_mean = NULL",
+        **dict.fromkeys(("selection_means", "selection_means_model"), "precision = 1, recall = 1"),
         "bound_means": "precision_lower = NULL, precision_upper = NULL, recall_lower = NULL, recall_upper = NULL",
         "monte_carlo": "precision_gap = NULL, precision_holds = NULL, recall_gap = NULL, recall_holds = NULL",
         "parameter_effects": "effect = NULL, agrees = NULL, low = NULL, high = NULL, log_miss_low = NULL",
@@ -441,7 +439,7 @@ MISSING = (
     {
         "assumption_norms": "cv_of_mean_norm = 0, cv_within_sequence = 0",
         "cosine_by_distance": "mean_cosine = NULL",
-        "assumption_weights_model": "p_sink = NULL, eta = NULL, omega = NULL, eta_growth = NULL",
+        "assumption_weights": "p_sink = NULL, eta = NULL, omega = NULL, eta_growth = NULL",
         "bound_means": "margin = NULL, premise_share = NULL",
         "regimes_by_sequence": "slope = NULL, margin_first = NULL, margin_last = NULL",
     },

@@ -189,7 +189,7 @@ def test_heads_without_that_n_are_blank_not_absent(three: duckdb.DuckDBPyConnect
     ("query", "table", "quantity", "heads"),
     [
         ("attention_over_heads", "attention_by_position", "mean_weight", SMALL.heads),
-        ("value_norm_over_heads", "value_norm_by_position", "mean_norm", SMALL.kv_heads),
+        ("value_norm_over_heads", "values_by_position", "mean_norm", SMALL.kv_heads),
     ],
 )
 def test_by_position(
@@ -212,7 +212,7 @@ def test_by_position(
 def test_sink_by_head(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
     shape = (SMALL.layers, SMALL.heads, SMALL.context)
     weights = inserted["attention_by_position"]["mean_weight"].reshape(shape)
-    norms = inserted["value_norm_by_position"]["mean_norm"].reshape(SMALL.layers, SMALL.kv_heads, SMALL.context)
+    norms = inserted["values_by_position"]["mean_norm"].reshape(SMALL.layers, SMALL.kv_heads, SMALL.context)
     rows = ask(small, "sink_by_head", study=SMALL.study, query=SMALL.query).rows()
     assert len(rows) == SMALL.layers * SMALL.heads
     for row in rows:
@@ -231,7 +231,8 @@ def test_a_hidden_sink_is_null_not_zero(three: duckdb.DuckDBPyConnection) -> Non
 
 
 def test_similarity_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
-    fits, measured = inserted["assumption_similarity"], inserted["cosine_by_distance"]
+    measured, every = inserted["cosine_by_distance"], inserted["assumption_similarity"]
+    fits = {name: column[~np.isnan(every["mae"]) & ~np.isnan(every["layer"])] for name, column in every.items()}
     order = np.lexsort((fits["kv_head"], fits["layer"], fits["mae"]))
     chosen = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
     rows = ask(small, "similarity_curves", study=SMALL.study).rows()
@@ -593,7 +594,7 @@ def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.
             "SELECT position, mean_weight FROM attention_by_position WHERE query = 1536 AND layer = 0 AND head = 1"
         ).fetchall()
     )
-    points = long.sql("FROM value_directions WHERE layer = 0 AND kv_head = 0").to_arrow_table().to_pylist()
+    points = long.sql("FROM values_by_position WHERE layer = 0 AND kv_head = 0").to_arrow_table().to_pylist()
     rows = ask(long, "directions_of_head", study="long", query=1536, layer=0, head=1).rows()
     by_weight = sorted(weights, key=lambda position: (-weights[position], position))
     found = {row["position"]: row for row in rows}

@@ -160,7 +160,7 @@ def test_every_query_of_some_heads_has_its_keys(
     )
     assert (ordered[0],) == small.sql(shares).fetchall()[0], "those that look at something come first"
     assert set(kept["heads"]) == {first, *[place for place in ordered if place != first][:2]}
-    stored = small.sql("FROM query_keys WHERE study = 'small'").to_arrow_table().to_pylist()
+    stored = small.sql("FROM query_heads WHERE top_positions IS NOT NULL").to_arrow_table().to_pylist()
     assert {row["sequence"] for row in stored} == set(range(kept["sequences"])) == set(range(READ_SEQUENCES))
     for row in stored:
         if texts := kept["heads"].get(f"{row['layer']}.{row['head']}"):
@@ -169,8 +169,8 @@ def test_every_query_of_some_heads_has_its_keys(
                 [ord(code) - reader.LOWEST for code in text[start : start + TOP_KEYS] if ord(code) != reader.MISSING]
                 for text in texts
             )
-            assert [row["query"] - distance for distance in back] == row["position"]
-            roots = [(reader.STEPS - 1) * math.sqrt(weight) for weight in row["weight"]]
+            assert [row["query"] - distance for distance in back] == row["top_positions"]
+            roots = [(reader.STEPS - 1) * math.sqrt(weight) for weight in row["top_weights"]]
             assert steps == pytest.approx(roots, abs=0.5001)
 
 
@@ -372,7 +372,7 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
     assert browser.run(f"return {STATE}") == state
     assert browser.run("return location.hash") == f"#reader/{'/'.join(state)}/Recall"
     ((positions, weights),) = small.sql(
-        "SELECT position, weight FROM query_keys WHERE study = 'small' AND sequence = 0 AND query = 9 "
+        "SELECT top_positions, top_weights FROM query_heads WHERE study = 'small' AND sequence = 0 AND query = 9 "
         f"AND layer = {head['layer']} AND head = {head['head']}"
     ).fetchall()
     column = "return [...document.querySelectorAll('.reader tbody tr')].map(row => +row.cells[{}].textContent)"

@@ -30,7 +30,7 @@ CONTRIBUTORS = (
     *("top_contributor_position", "top_contributor_role"),
 )
 """What is missing together where nothing contributes."""
-NO_CONTRIBUTORS = f"UPDATE concentration SET {', '.join(f'{name} = NULL' for name in CONTRIBUTORS)} WHERE {ROW}"
+NO_CONTRIBUTORS = f"UPDATE attention_rows SET {', '.join(f'{name} = NULL' for name in CONTRIBUTORS)} WHERE {ROW}"
 NOTHING_SELECTED = "s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0, norm_s_without_sink = 0"
 
 
@@ -52,17 +52,18 @@ BROKEN: dict[str, list[str]] = {
         *("kappa = NULL", "scale = NULL", "family = 'scale_free'"),
     ),
     "directions_in_ball": [
-        *updates("value_directions", f"{PAIR} AND position = 3", "position = -1", "position = 24"),
-        *updates("value_directions", f"{PAIR} AND position = 3", "kv_head = 9", "x = 'nan'", "x = 0, y = 0, z = 1.01"),
+        *updates("values_by_position", f"{PAIR} AND position = 3", "position = -1", "position = 24"),
+        *updates(
+            "values_by_position", f"{PAIR} AND position = 3", "kv_head = 9", "x = 'nan'", "x = 0, y = 0, z = 1.01"
+        ),
         *updates("principal_directions", PAIR, "status = 'zero'"),
         f"DELETE FROM principal_directions WHERE {PAIR}",
     ],
     "concentration_consistent": [
-        f"DELETE FROM attention_rows WHERE {ROW}",
         *updates(
-            "concentration",
+            "attention_rows",
             ROW,
-            *("sequence = 9", "n_keys = n_keys - 1", "entropy_keys = entropy_keys * 1.001"),
+            "entropy_keys = entropy_keys * 1.001",
             *("effective_keys = 0.9, entropy_keys = ln(0.9)", "effective_keys = 12.1, entropy_keys = ln(12.1)"),
             *("entropy_contributors = 'inf'", "effective_contributors = NULL", "top_contribution = NULL"),
             *("top_contributor_role = NULL", "effective_contributors = effective_contributors * 1.001"),
@@ -130,7 +131,8 @@ BROKEN: dict[str, list[str]] = {
     "queries_consistent": [
         *updates("query_heads", ROW, "n_keys = 13", "n_keys = 11", "top_position = 12", "top_position = -1"),
         *updates("query_heads", ROW, "recall_level = 1.1", "effective_keys = 0.5", "output_norm = 'inf'"),
-        *updates("query_keys", ROW, "position = list_reverse(position)", "position = position[:3]", "weight = [0.5]"),
+        *updates("query_heads", ROW, "top_positions = list_reverse(top_positions)", "top_weights = [0.5]"),
+        *updates("query_heads", ROW, "top_positions = top_positions[:3]"),
         *updates("query_heads", "query = 23 AND layer = 2 AND head = 1 AND sequence = 1", "top_position = 0"),
     ],
     "rows_of_attention": [
@@ -154,9 +156,9 @@ BROKEN: dict[str, list[str]] = {
     ],
     "similarity_in_domain": [
         change
-        for table, where in (("assumption_similarity", PAIR), ("assumption_similarity_model", "true"))
+        for where in (PAIR, "layer IS NULL")
         for change in updates(
-            table,
+            "assumption_similarity",
             where,
             *("beta = -1e-9", "beta = NULL", "status = 'unbounded'", "beta_floor = -1e-9", "beta_floor = NULL"),
             *("floor = NULL", "floor = 1", "floor = -1", "status_floor = 'unbounded'", "mae = -1e-9"),
@@ -194,7 +196,7 @@ BROKEN: dict[str, list[str]] = {
             "variant = 'tied', eta = eta_growth + 0.1, omega = 1",
         ),
         *updates("assumption_weights", PLATEAU, "eta_growth = 0.1", "variant = 'growth', t_1 = 4, t_2 = 4"),
-        *updates("assumption_weights_model", "query = 23", "t_2 = 24", "p_base = NULL"),
+        *updates("assumption_weights", "query = 23 AND layer IS NULL", "t_2 = 24", "p_base = NULL"),
     ],
 }
 """For each check, statements that break what it looks at."""
@@ -204,10 +206,10 @@ HARMLESS: dict[str, list[str]] = {
     "bound_means_in_range": [
         "UPDATE bound_means SET (margin, premise_share, precision_lower, recall_lower) = (NULL, NULL, NULL, NULL)",
     ],
-    "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
+    "directions_in_ball": [f"UPDATE values_by_position SET x = NULL, y = NULL, z = NULL WHERE {PAIR}"],
     "concentration_consistent": [
         f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
-        *updates("concentration", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
+        *updates("attention_rows", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
     ],
     "identities": ["UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL"],
     "ingredients_consistent": updates("selection_counts", ONE, NOTHING_SELECTED),

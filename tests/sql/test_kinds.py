@@ -138,8 +138,7 @@ def head(weights: np.ndarray, values: np.ndarray) -> dict[str, list[Row]]:
     p05 = {"cos_last_p05": float(quantile_over_ln_n(profile.cos_last, 0.05))}
     course = follow_cosines(profile.cos_sink, profile.cos_last, profile.a_0)
     return {
-        "attention_rows": [where | {"n_keys": n} | attended | parts | p05],
-        "concentration": [where | {"n_keys": n} | numbers | tops],
+        "attention_rows": [where | {"n_keys": n} | attended | parts | p05 | numbers | tops],
         "head_levels": [where | {name: _known(number) for name, number in course.items()}],
     }
 

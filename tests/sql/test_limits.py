@@ -38,7 +38,8 @@ def test_random_selections_are_those_of_the_closed_form(good: duckdb.DuckDBPyCon
 def test_convergence_is_the_mean_concentration_over_the_number_of_keys(good: duckdb.DuckDBPyConnection) -> None:
     parts: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
     for *place, n_keys, effective, n_90, deviation in good.sql(
-        "SELECT query, layer, head, n_keys, effective_keys, n_90, largest_deviation FROM concentration WHERE n_keys > 1"
+        "SELECT query, layer, head, n_keys, effective_keys, n_90, largest_deviation "
+        "FROM attention_rows WHERE n_keys > 1"
     ).fetchall():
         parts.setdefault(tuple(place), []).append((n_keys, effective / n_keys, n_90 / n_keys, deviation))
     columns = "query, layer, head, n_keys, effective_share, n_90_share, largest_deviation"
@@ -55,10 +56,10 @@ def test_there_is_none_without_keys_on_both_sides(good: duckdb.DuckDBPyConnectio
 
 def test_the_critical_n_is_the_first_at_which_means_meet(changed: duckdb.DuckDBPyConnection) -> None:
     random = "relative_random_distance"
-    changed.execute(f"UPDATE distance_means SET relative_distance = 2 * {random} WHERE {HEAD} AND n < 4")
-    changed.execute(f"UPDATE distance_means SET relative_distance = {random} WHERE {HEAD} AND n >= 4")
-    changed.execute(f"UPDATE distance_means SET relative_distance = {random} + 1 WHERE layer = 0")
-    means = named(changed, "SELECT * FROM distance_means ORDER BY query, layer, head, n")
+    changed.execute(f"UPDATE selection_means SET relative_distance = 2 * {random} WHERE {HEAD} AND n < 4")
+    changed.execute(f"UPDATE selection_means SET relative_distance = {random} WHERE {HEAD} AND n >= 4")
+    changed.execute(f"UPDATE selection_means SET relative_distance = {random} + 1 WHERE layer = 0")
+    means = named(changed, "SELECT * FROM selection_means ORDER BY query, layer, head, n")
     found = named(changed, "SELECT * FROM critical_n")
     for row in found:
         mine = [mean for mean in means if all(mean[key] == row[key] for key in ("query", "layer", "head"))]

@@ -123,7 +123,7 @@ def disagreeing(row: Row) -> Row:
 def study() -> dict[str, list[Row]]:
     """Rows of attention and the courses of cosines: hidden sinks, single keys, zeros and missing cosines among them."""
     rng = np.random.default_rng(0)
-    rows, levels, spreads = [], [], []
+    rows, levels = [], []
     for sequence, query, head in product(range(SEQUENCES), QUERIES, range(HEADS)):
         where = {"sequence": sequence, "query": query, "layer": head % 2, "head": head}
         n_keys = keys_of(head, query)
@@ -132,10 +132,10 @@ def study() -> dict[str, list[Row]]:
             disagreeing(where | {"n": n, "n_keys": n_keys} | selection(rng, head, hidden, n)) for n in range(1, n_keys)
         ]
         low = {"cos_last_p05": low_quantile([row["cos_last"] for row in found])}
-        rows.append(disagreeing(where | attended(rng, head, hidden, n_keys)) | low)
-        spreads.append(where | spread(rng, head, query, n_keys))
+        attending = disagreeing(where | attended(rng, head, hidden, n_keys)) | low
+        rows.append(attending | spread(rng, head, query, n_keys))
         levels += [where | follow(found, n_keys)] if found else []
-    return {"attention_rows": rows, "head_levels": levels, "concentration": spreads}
+    return {"attention_rows": rows, "head_levels": levels}
 
 
 def low_quantile(cosines: Sequence[float | None]) -> float | None:
@@ -180,18 +180,16 @@ def mean(numbers: Iterable[float | None]) -> float | None:
 def signatures() -> dict[tuple[Any, ...], Row]:
     """What ``head_signatures`` must hold, by (sequence, query, head)."""
     courses = {key(row, "sequence", "query", "head"): row for row in STUDY["head_levels"]}
-    spreads = {key(row, "sequence", "query", "head"): row for row in STUDY["concentration"]}
     expected = {}
     for row in STUDY["attention_rows"]:
         place = key(row, "sequence", "query", "head")
-        course, spread = courses.get(place, dict.fromkeys(COURSE)), spreads[place]
-        role = spread["top_contributor_role"]
+        course, role = courses.get(place, dict.fromkeys(COURSE)), row["top_contributor_role"]
         expected[place] = {
             **{name: row[name] for name in ("n_keys", *NORMS, "cos_last_p05")},
             "change_without_sink": change(row["norm_output"], row["norm_output_without_sink"]),
             "change_without_last": change(row["norm_output"], row["norm_output_without_last"]),
             **{name: course[name] for name in COURSE},
-            "effective_contributors": spread["effective_contributors"],
+            "effective_contributors": row["effective_contributors"],
             "top_is_other": None if role is None else float(role == "other"),
         }
     return expected

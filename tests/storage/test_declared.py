@@ -191,10 +191,10 @@ def test_numbers_of_rows_are_products_of_units() -> None:
     }
     wanted = {
         "selection_counts": STUDY.sequences * per_head,
-        "diagnostics": per_head,
-        "assumption_norms_by_sequence": STUDY.sequences * STUDY.layers * STUDY.kv_heads,
+        "selection_means": per_head,
+        "assumption_similarity": STUDY.layers * STUDY.kv_heads + 1,
         "attention_rows": STUDY.sequences * n_keys.size * heads,
-        "elbows": int((n_keys > 1).sum() * heads),
+        "key_budgets": int((n_keys > 1).sum() * heads),
         "head_ablation": None,
     }
     assert {name: count_rows(sql.read_statement("schema", name), units) for name in wanted} == wanted

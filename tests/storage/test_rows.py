@@ -194,12 +194,10 @@ def test_every_query_and_context(tmp_path: Path) -> None:
         known = [None if np.isnan(number) else number for number in at.tolist()]
         assert [row[name] for name in list_declared(QueryMeasures)] == known
     assert sum(row["n_90"] is None for row in queries) == 1
-    keys = pa.Table.from_batches(rows.build_query_key_rows(store)).to_pylist()
-    assert len(keys) == len(queries)
-    for row in keys:
+    for row in queries:
         more = 7 * ([row[name] for name in ("sequence", "layer", "head", "query")] == [1, 0, 1, 2])
-        assert row["position"] == [more, 1 + more]
-        assert row["weight"] == [TOP_KEYS + more, TOP_KEYS + 1 + more]
+        assert row["top_positions"] == [more, 1 + more]
+        assert row["top_weights"] == [TOP_KEYS + more, TOP_KEYS + 1 + more]
     contexts = pa.Table.from_batches(rows.build_context_rows(store)).to_pylist()
     grid = list_half_octaves(5).tolist()
     assert len(contexts) == 2 * 3 * (1 + 2 * len(grid))

@@ -1,18 +1,45 @@
 """The tables of a study that measures are computed from, as arrays by sequence."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 from geometry.statistics.arrangements import Arrangements, End
 from geometry.statistics.intervals import compute_pseudo_values
 from geometry.statistics.verdicts import Sides, compare_with_threshold
+
+_KEY = "sequence INT, layer INT, kv_head INT"
+
+PARTS: Mapping[str, str] = {
+    "assumption_norms_by_sequence": f"{_KEY}, lambda_sink FLOAT8, cv_within_sequence FLOAT8, "
+    "cv_without_sequence FLOAT8",
+    "assumption_similarity_by_sequence": f"{_KEY}, mae FLOAT8, floor FLOAT8, gain FLOAT8",
+    "assumption_weights_by_sequence": "sequence INT, p_sink FLOAT8, p_base FLOAT8, r2_log FLOAT8, oscillation FLOAT8",
+    "coverage_by_sequence": "kappa FLOAT8, metric TEXT, without_sequence INT, covered FLOAT8, covered_rows INT, "
+    "enveloped FLOAT8, enveloped_rows INT, upper_distance FLOAT8, lower_excess FLOAT8, lower_rows INT",
+    "head_auc": "sequence INT, query INT, layer INT, head INT, auc FLOAT8",
+    "separability_by_sequence": "sequence INT, query INT, n INT, measure TEXT, null_model TEXT, value FLOAT8, "
+    "null_value FLOAT8",
+}
+"""The parts that only measures are computed from, and their columns: they are no tables of the database."""
+
+
+def load_parts(connection: duckdb.DuckDBPyConnection, parts: Mapping[str, Iterable[pa.RecordBatch]]) -> None:
+    """Make ``PARTS`` tables of a connection alone, empty where there is no part."""
+    for name, columns in PARTS.items():
+        connection.execute(f"CREATE TEMP TABLE {name} ({columns})")
+        if batches := [*parts[name]]:
+            names = ", ".join(column.split()[0] for column in columns.split(", "))
+            connection.register("incoming", pa.Table.from_batches(batches))
+            connection.execute(f"INSERT INTO {name} SELECT {names} FROM incoming")
+            connection.unregister("incoming")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Twin:
 
     name: str
     values: Mapping[str, F64]
-    """The rows of ``measure_values``, by measure: the number of every sequence, NaN without one."""
+    """By measure: the number of every sequence, NaN without one."""
     verdicts: Mapping[str, str]
     """The verdict on every claim."""
     measures: Mapping[str, tuple[float, float, float]]
@@ -97,20 +97,13 @@ def read_twin(home: Home, name: str | None) -> Twin | None:
     with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
         verdicts = _ask(connection, "SELECT claim, verdict FROM claims WHERE study = $study", name)
         measures = _ask(
-            connection, "SELECT measure, value, value_low, value_high FROM measures WHERE study = $study", name
-        )
-        values = _ask(
             connection,
-            "SELECT measure, list(sequence ORDER BY sequence), list(value ORDER BY sequence) FROM measure_values "
-            "WHERE study = $study GROUP BY measure",
+            "SELECT measure, of_sequences, value, value_low, value_high FROM measures WHERE study = $study",
             name,
         )
-    arrays = {}
-    for measure, sequences, numbers in values:
-        arrays[measure] = np.full(sequences[-1] + 1, np.nan)
-        arrays[measure][sequences] = numbers
-    known = {measure: (value, low, high) for measure, value, low, high in measures if measure in arrays}
-    return Twin(name, arrays, dict(verdicts), known) if verdicts else None
+    values = {measure: np.array(numbers, np.float64) for measure, numbers, *_ in measures}
+    ends = {measure: (value, low, high) for measure, _, value, low, high in measures}
+    return Twin(name, values, dict(verdicts), ends) if verdicts else None
 
 
 def _ask(connection: duckdb.DuckDBPyConnection, statement: str, study: str) -> list[tuple[Any, ...]]:
@@ -135,7 +128,6 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     judged = settle_claims([judge_claim(claim, evidence, samples) for claim in CLAIMS])
     decided = decide_study(judged)
     rows: dict[str, Iterable[Row]] = {
-        "measure_values": _list_values(samples),
         "measures": _list_measures(samples, estimates, twin),
         "layer_profiles": _list_profiles(profiles),
         "facts": _list_facts(samples, source, twin),
@@ -292,13 +284,6 @@ def _find_reason(
     return None
 
 
-def _list_values(samples: Mapping[str, Sample]) -> Iterator[Row]:
-    """The rows of ``measure_values``."""
-    for name, one in samples.items():
-        for sequence in np.flatnonzero(~np.isnan(one.of_sequences)).tolist():
-            yield {"measure": name, "sequence": sequence, "value": float(one.of_sequences[sequence])}
-
-
 def _list_measures(
     samples: Mapping[str, Sample], estimates: Mapping[str, Estimate], twin: Twin | None
 ) -> Iterator[Row]:
@@ -310,6 +295,7 @@ def _list_measures(
             **_name_ends("value", estimates[name]),
             "rows": sample.rows,
             "sequences": sample.sequences,
+            "of_sequences": np.where(np.isnan(sample.of_sequences), None, sample.of_sequences).tolist(),
             "draws": sample.arranged and sample.arranged.draws,
             "seed": sample.arranged and sample.arranged.seed,
             **_compare_with_twin(name, sample, twin),

@@ -40,7 +40,7 @@ def measure(evidence: Evidence) -> Samples:
             JOIN heads USING (layer, head)
             JOIN value_scales USING (sequence, query, layer, kv_head)
             LEFT JOIN head_auc USING (sequence, query, layer, head)
-            LEFT JOIN concentration USING (sequence, query, layer, head)
+            LEFT JOIN attention_rows USING (sequence, query, layer, head)
             LEFT JOIN (SELECT * EXCLUDE (label), label AS kind FROM kinds_by_sequence)
                 USING (sequence, query, layer, head)
             LEFT JOIN (SELECT sequence, layer, head, delta_loss FROM ({LOSSES})) USING (sequence, layer, head)

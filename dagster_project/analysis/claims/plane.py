@@ -37,7 +37,7 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def list_rows(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
-    """The rows of ``head_plane`` and ``head_plane_axes``, at the last query; none if the heads do not differ."""
+    """The rows of ``head_plane`` at the last query; none if the heads do not differ."""
     curves, places = _read_curves(evidence)
     if len(places) < 2 or np.isnan((plane := fit_plane(average_known(curves))).share):
         return {}
@@ -45,17 +45,14 @@ def list_rows(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
         {"layer": layer, "head": head, "x": x, "y": y}
         for (layer, head), (x, y) in zip(places, plane.points.tolist(), strict=True)
     ]
-    return {"head_plane": points, "head_plane_axes": _list_axes(plane)}
+    return {"head_plane": points + _list_curves(plane)}
 
 
-def _list_axes(plane: Plane) -> list[dict[str, Any]]:
-    """Rows of ``head_plane_axes``: how much of each axis every curve makes up, and which way it goes."""
+def _list_curves(plane: Plane) -> list[dict[str, Any]]:
+    """The curves as points: how much of each axis every curve makes up, with the sign of the way that it goes."""
     parts = plane.axes.reshape(2, len(CURVES), POINTS)
-    return [
-        {"axis": axis, "curve": curve, "share": float((part**2).sum()), "direction": float(np.sign(part.sum()))}
-        for axis, of_axis in zip("xy", parts, strict=True)
-        for curve, part in zip(CURVES, of_axis, strict=True)
-    ]
+    places = np.sign(parts.sum(axis=2)) * (parts**2).sum(axis=2)
+    return [{"curve": curve, "x": x, "y": y} for curve, (x, y) in zip(CURVES, places.T.tolist(), strict=True)]
 
 
 def _read_curves(evidence: Evidence) -> tuple[F64, list[list[int]]]:

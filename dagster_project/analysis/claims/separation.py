@@ -162,7 +162,7 @@ WHERE (one.third, less.third) IN {CONTRASTS}
 
 _OTHERS = """
 SELECT sequence, 'focused_share' AS measure, avg((10 * n_90 <= n_keys)::INT) AS value, count(*) AS rows
-FROM concentration
+FROM attention_rows
 WHERE query = $query
 GROUP BY sequence
 UNION ALL

@@ -36,8 +36,6 @@ def key(rows: Rows, *names: str) -> dict[Any, dict[str, Any]]:
 
 def make_twin(rows: dict[str, Rows]) -> Twin:
     """What is read of the tables of another model."""
-    values: dict[str, np.ndarray] = {}
-    for row in rows["measure_values"]:
-        values.setdefault(row["measure"], np.full(8, np.nan))[row["sequence"]] = row["value"]
+    values = {row["measure"]: np.array(row["of_sequences"], np.float64) for row in rows["measures"]}
     ends = {row["measure"]: (row["value"], row["value_low"], row["value_high"]) for row in rows["measures"]}
     return Twin("random", values, {row["claim"]: row["verdict"] for row in rows["claims"]}, ends)

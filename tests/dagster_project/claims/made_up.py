@@ -14,7 +14,8 @@ import pyarrow as pa
 
 import sql
 from dagster_project.analysis.claims.effects import CONTRASTS, ERROR, RIVALS
-from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.evidence import PARTS, Evidence, load_parts
+from storage.warehouse.relations import create_relations, create_tables
 
 SEQUENCES, LAYERS, HEADS, GROUPS, QUERY = 8, 6, 8, 4, 63
 N = np.array([1, 2, 4, 8, 16, 32, 63])
@@ -129,9 +130,7 @@ def make_tables(
             n_keys=QUERY + 1,
             sink_attended=~np.isin(np.arange(layers), hidden)[:, None],
             sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02)) * stretch(deeper, layers)[:, None],
-        ),
-        "concentration": fill(
-            BY_HEAD, heads, query=QUERY, n_keys=100, n_90=np.where(rng.random(heads) < focused, 10, 11)
+            n_90=np.where(rng.random(heads) < focused, 6, 7),
         ),
         "head_levels": fill(BY_HEAD, heads, query=QUERY, **levels),
         "head_auc": fill(BY_HEAD, heads, query=QUERY, auc=recall**2),
@@ -328,12 +327,13 @@ def make_evidence(tables: Tables) -> Evidence:
 def _declare() -> str:
     """The statements that create what measures are computed from, in which every column may be NULL."""
     with duckdb.connect() as connection:
-        for name in make_tables().keys() - {"head_measures"}:
-            connection.execute(sql.read_statement("schema", name).text)
-        listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
-        tables: dict[str, list[str]] = {"head_measures": ["layer INT", "head INT", "measure VARCHAR", "value DOUBLE"]}
-        for table, column, kind in connection.execute(listed).fetchall():
-            tables.setdefault(table, []).append(f"{column} {kind}")
-    created = [f"CREATE TABLE {table} ({', '.join(parts)})" for table, parts in tables.items()]
+        create_tables(connection)
+        create_relations(connection, described=False)
+        load_parts(connection, dict.fromkeys(PARTS, ()))
+        tables = {name: connection.execute(f"DESCRIBE {name}").fetchall() for name in make_tables()}
+    created = [
+        f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind, *_ in columns)})"
+        for table, columns in tables.items()
+    ]
     relations = [sql.read_statement("macros", "label_patterns").text, sql.read_statement("views", "head_labels").text]
     return ";".join([*created, *relations])

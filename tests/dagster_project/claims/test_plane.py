@@ -35,8 +35,8 @@ def test_points_and_share_are_those_of_the_mean_curves() -> None:
         without = compute_share(np.delete(curves, left, axis=0).mean(axis=0))
         assert pseudo == pytest.approx(SEQUENCES * whole - (SEQUENCES - 1) * without)
     assert share.rows == LAYERS * HEADS
-    rows = plane.list_rows(evidence)
-    points = rows["head_plane"]
+    rows = plane.list_rows(evidence)["head_plane"]
+    points, axes = rows[: LAYERS * HEADS], rows[LAYERS * HEADS :]
     assert [(row["layer"], row["head"]) for row in points] == [
         (layer, head) for layer in range(LAYERS) for head in range(HEADS)
     ]
@@ -44,11 +44,10 @@ def test_points_and_share_are_those_of_the_mean_curves() -> None:
     directions = np.linalg.svd(mean - mean.mean(axis=0))[2][:2]
     expected = (mean - mean.mean(axis=0)) @ (directions * np.sign(directions.sum(axis=1))[:, None]).T
     np.testing.assert_allclose([[row["x"], row["y"]] for row in points], expected, atol=1e-6)
-    axes = rows["head_plane_axes"]
     parts = (directions**2).reshape(2, 3, 24).sum(axis=2)
-    np.testing.assert_allclose([row["share"] for row in axes], parts.ravel(), atol=1e-6)
-    assert [row["curve"] for row in axes] == [*plane.CURVES] * 2
-    first = {row["curve"]: row["direction"] for row in axes[:3]}
+    np.testing.assert_allclose([[abs(row[axis]) for row in axes] for axis in "xy"], parts, atol=1e-6)
+    assert [row["curve"] for row in axes] == [*plane.CURVES]
+    first = {row["curve"]: np.sign(row["x"]) for row in axes}
     assert first["cos_sink"] == -first["cos_last"], "the sum turns from the one to the other"
 
 
@@ -56,9 +55,9 @@ def test_a_hidden_sink_leaves_the_other_curves() -> None:
     tables = make_tables()
     tables["selection_counts"]["cos_sink"] = np.full(len(tables["selection_counts"]["n"]), np.nan)
     evidence = make_evidence(tables)
-    axes = plane.list_rows(evidence)["head_plane_axes"]
-    assert [row["share"] for row in axes if row["curve"] == "cos_sink"] == [0, 0]
-    assert sum(row["share"] for row in axes) == pytest.approx(2)
+    axes = np.array([[row["x"], row["y"]] for row in plane.list_rows(evidence)["head_plane"] if "curve" in row])
+    assert (axes[0] == 0).all()
+    assert abs(axes).sum() == pytest.approx(2)
 
 
 def test_heads_that_do_not_differ_have_no_plane() -> None:

@@ -180,14 +180,10 @@ def test_parts_are_rows_with_their_numbers(mixed: dict[str, Rows]) -> None:
 
 
 def test_values_of_sequences_give_every_interval(mixed: dict[str, Rows]) -> None:
-    """Student's t over the rows of measure_values, on the measure's own scale; but for ends that its domain clips."""
-    values: dict[str, list[float]] = {}
-    for row in mixed["measure_values"]:
-        values.setdefault(row["measure"], []).append(row["value"])
+    """Student's t over the numbers of sequences, on the measure's own scale; but for ends that its domain clips."""
     measures, compared = key(mixed["measures"], "measure"), 0
-    assert set(values) == set(measures)
     for name, row in measures.items():
-        measure, numbers = find_measure(name), values[name]
+        measure, numbers = find_measure(name), [number for number in row["of_sequences"] if number is not None]
         ends = [row[f"value{end}"] for end in ("", "_low", "_high")]
         if not {None, *measure.domain} & {*ends}:
             middle, low, high = map(measure.scale.forward, ends)
@@ -195,8 +191,9 @@ def test_values_of_sequences_give_every_interval(mixed: dict[str, Rows]) -> None
             assert (low - middle, high - middle) == pytest.approx((-half, half), rel=1e-6, abs=1e-12), name
             compared += 1
     assert compared > 60
-    assert measures["recall_over_random"]["value"] == pytest.approx(np.mean(values["recall_over_random"]))
-    assert measures["sink_and_recall"]["value"] == pytest.approx(np.tanh(np.mean(values["sink_and_recall"])))
+    above, alike = (measures[name] for name in ("recall_over_random", "sink_and_recall"))
+    assert above["value"] == pytest.approx(np.mean(above["of_sequences"]))
+    assert alike["value"] == pytest.approx(np.tanh(np.mean(alike["of_sequences"])))
 
 
 def test_undecided_claims_say_how_many_sequences_would_decide(mixed: dict[str, Rows]) -> None:
@@ -204,7 +201,7 @@ def test_undecided_claims_say_how_many_sequences_would_decide(mixed: dict[str, R
     row = claims["norms_stable_within_sequence"]
     undecided = sum(one["verdict"] == "undecided" for one in claims.values())
     assert row["verdict"] == "undecided"
-    values = [one["value"] for one in mixed["measure_values"] if one["measure"] == "cv_within_sequence"]
+    values = key(mixed["measures"], "measure")["cv_within_sequence"]["of_sequences"]
     assert row["sequences_needed"] == count_sequences_needed(values, 0.05, 0.05 / 2 / undecided)
     for one in claims.values():
         assert one["sequences_needed"] is None or (one["verdict"] == "undecided" and one["sequences_needed"] > 8)
@@ -270,9 +267,7 @@ class TestTwins:
     """Beside another study, sequence by sequence."""
 
     def test_differences_are_paired(self, confirmed: dict[str, Rows], beside: dict[str, Rows], other: Twin) -> None:
-        own: dict[str, list[float]] = {}
-        for row in confirmed["measure_values"]:
-            own.setdefault(row["measure"], []).append(row["value"])
+        own = {row["measure"]: np.array(row["of_sequences"], np.float64) for row in confirmed["measures"]}
         for name in ("recall_over_random", "auc_over_random", "lambda_of_sinks"):
             row = key(beside["measures"], "measure")[name]
             test = stats.ttest_rel(own[name], other.values[name])
