@@ -92,9 +92,9 @@ def associated() -> list[dict[str, Any]]:
         f"""
         DELETE FROM head_measures;
         DELETE FROM head_ablation_by_sequence WHERE kind = 'selected';
-        INSERT INTO head_measures
-        SELECT layer, head, unnest(['recall', 'weight_left_out_16', 'elbow', '{ERROR}']),
-            unnest([avg(recall), -avg(recall), hash(layer, head) % 97, avg(delta_loss)])
+        INSERT INTO head_measures BY NAME
+        SELECT layer, head, unnest(['recall', 'weight_left_out_16', 'elbow', '{ERROR}']) AS measure,
+            unnest([avg(recall), -avg(recall), hash(layer, head) % 97, avg(delta_loss)]) AS value
         FROM head_levels JOIN head_ablation_by_sequence USING (sequence, layer, head)
         WHERE kind = 'zero' GROUP BY layer, head
         """
