@@ -295,7 +295,7 @@ def _list_measures(
             **_name_ends("value", estimates[name]),
             "rows": sample.rows,
             "sequences": sample.sequences,
-            "of_sequences": np.where(np.isnan(sample.of_sequences), None, sample.of_sequences).tolist(),
+            "of_sequences": [None if np.isnan(one) else one for one in sample.of_sequences.tolist()],
             "draws": sample.arranged and sample.arranged.draws,
             "seed": sample.arranged and sample.arranged.seed,
             **_compare_with_twin(name, sample, twin),
