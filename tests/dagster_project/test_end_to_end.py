@@ -181,14 +181,12 @@ def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, 
 QUERIES = (9, 30, CONTEXT - 1)
 
 
-@pytest.fixture(scope="module", params=["llama", "mistral"])
-def several(
-    request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path, int]:
+@pytest.fixture(scope="module")
+def several(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int]:
     """A data root where a study of three queries has landed, its checkpoint, and how many keys a query sees at most."""
-    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / request.param
+    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / "mistral"
     land_mine(home, checkpoint, inputs, queries=list(QUERIES))
-    return home, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
+    return home, checkpoint, WINDOW
 
 
 def up_to(query: int, found: Eager) -> Eager:

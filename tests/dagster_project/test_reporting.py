@@ -48,7 +48,11 @@ def comparison(two: Path) -> Path:
 
 @pytest.mark.long
 def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
+    """And what a killed one left goes with the next."""
+    leftover = two / "reports" / unfinished("small.html", ended())
+    leftover.write_text("half")
     assert attention_geometry("report", "small", home=two).code == 0
+    assert not leftover.exists()
     reports = {two / "reports" / "mine.html", two / "reports" / "small.html"}
     assert targets(two / "index.html") >= reports
     for report in reports:
@@ -67,14 +71,10 @@ def test_the_queries_of_an_option_are_those_of_the_study(tmp_path: Path) -> None
     assert found.text == '"query"\n15\n31\n'
 
 
-@pytest.mark.parametrize("given", ["", "1;2", "first", "1,,2", "0x1f"])
-def test_queries_that_are_no_numbers_are_refused(given: str, tmp_path: Path) -> None:
-    refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)
-    assert f"--queries {given} is not a list of positions" in refused.complaint
-    assert "--queries 63,127" in refused.complaint
-
-
-def test_queries_beyond_the_context_are_refused(tmp_path: Path) -> None:
+def test_queries_that_are_no_numbers_or_beyond_the_context_are_refused(tmp_path: Path) -> None:
+    for given in ("", "1;2", "1,,2"):
+        refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)
+        assert f"--queries {given} is not a list of positions" in refused.complaint
     refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", "15,32", home=tmp_path)
     assert "field 'queries'" in refused.complaint
     assert "below context_length, which is 32" in refused.complaint
@@ -138,21 +138,7 @@ def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> No
         f"{key}.{end}" for key in charts for end in ("svg", "pdf", "png")
     }
     assert {"context-metrics.csv", "explorer.parquet"} <= {path.name for path in tables.iterdir()}
-
-
-@pytest.mark.long
-def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = attention_geometry("report", "small", "--tables", tmp_path / "file", home=two)
     assert f"{tmp_path}/file/" in refused.complaint
     assert "cannot be written" in refused.complaint
-
-
-@pytest.mark.long
-def test_what_a_killed_report_left_goes_with_the_next(two: Path) -> None:
-    leftover = two / "reports" / unfinished("mine.html", ended())
-    leftover.write_text("half")
-    assert str(leftover) in attention_geometry("doctor", home=two).text
-    assert attention_geometry("report", "mine", home=two).code == 0
-    assert not leftover.exists()
-    assert str(leftover) not in attention_geometry("doctor", home=two).text

@@ -64,26 +64,19 @@ JSON = {"content-type": "application/json; charset=utf-8"}
     ("method", "path", "headers", "code"),
     [
         ("GET", "/", {}, 200),
-        ("GET", "/", {"host": "localhost:3000"}, 200),
         ("GET", "/", {"host": "geometry.example.org"}, 200),
         ("GET", "/", {"host": "evil.example"}, 400),  # a name that was made to resolve to this machine
-        ("GET", "/", {"host": "127.0.0.1.evil.example"}, 400),
         ("GET", "/runs", {"origin": "http://evil.example"}, 403),
         ("POST", "/graphql", JSON, 200),  # no browser
-        ("POST", "/graphql", {**JSON, "origin": OWN}, 200),
         ("POST", "/graphql", {**JSON, "origin": "http://localhost:3000"}, 200),
         ("POST", "/graphql", {**JSON, "origin": PROXY}, 200),
         ("POST", "/graphql", {**JSON, "origin": "http://127.0.0.1:3001"}, 403),  # another server of this machine
-        ("POST", "/graphql", {**JSON, "origin": "https://127.0.0.1:3000"}, 403),
         ("POST", "/graphql", {**JSON, "origin": "null"}, 403),  # a sandboxed frame, or a file
         ("POST", "/graphql", {"content-type": "text/plain", "origin": OWN}, 403),
-        ("POST", "/graphql", {"content-type": "text/plain; x=application/json"}, 403),
         ("POST", "/graphql?query=x", {}, 403),
         ("POST", "/report_asset_materialization/tensors", {"content-type": "text/plain"}, 403),
-        ("GET", "/graphql?query=mutation", {}, 403),
         ("GET", "/graphql/?query=mutation", {"accept": "text/html"}, 403),
         ("HEAD", "/graphql?query=mutation", {}, 403),
-        ("PUT", "/graphql", JSON, 403),
         ("OPTIONS", "/graphql", {"origin": "http://evil.example"}, 403),
     ],
 )
@@ -110,32 +103,21 @@ def test_pages_of_studies_are_shown_each_by_itself(tmp_path: Path) -> None:
         assert client.get(path).status_code == 404, path
 
 
-@pytest.mark.parametrize(
-    ("headers", "passes"),
-    [
-        ({}, True),
-        ({"origin": OWN}, True),
-        ({"origin": "http://evil.example"}, False),
-        ({"host": "evil.example"}, False),
-    ],
-)
-def test_websockets_are_passed_on_likewise(headers: dict[str, str], *, passes: bool) -> None:
+def test_websockets_are_passed_on_likewise() -> None:
     client = open_app()
-    if passes:
-        with client.websocket_connect(TALK, headers=headers) as connection:
-            assert connection.receive_text() == "reached"
-    else:
-        with pytest.raises(WebSocketDisconnect), client.websocket_connect(TALK, headers=headers):
+    with client.websocket_connect(TALK, headers={"origin": OWN}) as connection:
+        assert connection.receive_text() == "reached"
+    for foreign in ({"origin": "http://evil.example"}, {"host": "evil.example"}):
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(TALK, headers=foreign):
             pass
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecatedSince20")  # Dagster's, where it words the refusal
 @pytest.mark.parametrize(("resource", "field"), [("data_root", "path"), ("io_manager", "base_dir")])
-@pytest.mark.parametrize("job", ["study", "families"])
-def test_no_run_configuration_names_another_folder(job: str, resource: str, field: str, tmp_path: Path) -> None:
+def test_no_run_configuration_names_another_folder(resource: str, field: str, tmp_path: Path) -> None:
     forged = {"resources": {resource: {"config": {field: str(tmp_path / "forged")}}}}
     with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.DagsterInvalidConfigError):
-        launch(job, "embedded", instance, run_config=forged)
+        launch("study", "embedded", instance, run_config=forged)
     assert not (tmp_path / "forged").exists()
 
 
@@ -149,10 +131,7 @@ def launch(job: str, partition: str, instance: dg.DagsterInstance, **given: obje
 @pytest.mark.parametrize(
     ("partition", "said"),
     [
-        ("{}/new/x", "cannot be the name of a study"),
         ("../../../evil", "cannot be the name of a study"),
-        ("..", "cannot be the name of a study"),
-        ("", "cannot be the name of a study"),
         ("embedded\0", r"'embedded\x00' cannot be the name"),
         ("\x1b[2J\x1b]0;evil\x07\u202eevil\u2028", r"'\x1b[2J\x1b]0;evil\x07\u202eevil\u2028' cannot be the name"),
         ("lost", "There is no study 'lost'"),
@@ -183,16 +162,10 @@ def test_a_run_of_anything_but_a_study_creates_nothing(
     assert not {character for character in shown + told if not character.isprintable()} - {"\n"}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--origin", "geometry.example.org"), "is not the address of a host as browsers show it"),
-        (("--origin", "https://geometry.example.org/path"), "is not the address of a host"),
-        (("--origin", "javascript://x"), "is not the address of a host"),
-    ],
-)
-def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    assert said in attention_geometry("ui", *options, home=tmp_path / "root").complaint
+def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    for origin in ("geometry.example.org", "https://geometry.example.org/path", "javascript://x"):
+        complaint = attention_geometry("ui", "--origin", origin, home=tmp_path / "root").complaint
+        assert "is not the address of a host as browsers show it" in complaint
     assert not (tmp_path / "root").exists()
 
 
