@@ -86,7 +86,7 @@ def centre(values: np.ndarray) -> np.ndarray:
 
 
 def correlate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.array([stats.pearsonr(centre(one), centre(other)).statistic for one, other in zip(x, y, strict=True)])
+    return np.array([np.corrcoef(centre(one), centre(other))[0, 1] for one, other in zip(x, y, strict=True)])
 
 
 def arrange_all(y: np.ndarray) -> list[np.ndarray]:

@@ -66,8 +66,7 @@ class TestTies:
                 profile.precision_upper[0, there], (1 - (halves > 0) / 2 / (size + 1))[there], atol=1e-9
             )
 
-    @pytest.mark.parametrize("n", [2, 3, 9, 64, 131, 300])
-    @pytest.mark.parametrize("d", [1, 8, 33])
+    @pytest.mark.parametrize(("n", "d"), [(2, 8), (64, 1), (300, 33)])
     def test_equal_keys_never_outdo_each_other(self, n: int, d: int) -> None:
         values = np.tile(np.random.default_rng(n).standard_normal(d).astype(np.float32), (n, 1))
         for sink in (True, False):
@@ -133,44 +132,18 @@ def keep_sink(right: Oracle) -> Oracle:
     return lambda *arguments, sink: right(*arguments, sink=False)  # noqa: ARG005
 
 
-def forget_sink(right: Oracle) -> Oracle:
-    """The sink is no key left out either."""
-    return lambda values, inside, outside, *, sink: right(
-        values, inside, [j for j in outside if j != 0] or outside, sink=sink
-    )
-
-
 PRECISION, RECALL = UPPER
 MUTANTS: dict[str, Mutant] = {
     "p stays at its maximum": ("p", lambda p: lambda xi: p(np.minimum(xi, oracle.XI_STAR)), UPPER),
-    "p is largest at the nearest key": (
-        "p",
-        lambda p: lambda xi: np.where(xi < 0, 0.5, p(xi) * np.exp(-9 * xi)),
-        UPPER,
-    ),
-    "p rises without the density": ("p", lambda _: lambda xi: np.where(xi < 0, 0.5, 0.4 * xi / (1 + xi * xi)), UPPER),
     "p is symmetric": ("p", lambda p: lambda xi: p(np.abs(xi)), UPPER),
-    "p of a negative ξ is 0": ("p", lambda p: lambda xi: np.where(xi < 0, 0, p(xi)), UPPER),
-    "p of a negative ξ is 1": ("p", lambda p: lambda xi: np.where(xi < 0, 1, p(xi)), UPPER),
     "ties have p = 1/2": ("p", lambda p: lambda xi: np.where(xi == 0, 0.5, p(xi)), UPPER),
     "μ is reversed": ("potential", lambda g: lambda *a, sink: (-g(*a, sink=sink)[0], g(*a, sink=sink)[1]), UPPER),
     "the sink stays in M": ("potential", keep_sink, UPPER),
     "M leaves out the key's own part": ("potential", without_own_term, UPPER),
     "ρ_out counts the selected sink": ("closest", keep_sink, ("rho_out",)),
-    "ρ_out skips the sink left out": ("closest", forget_sink, ("rho_out",)),
     "ρ_out is not clipped": ("closest", unclipped, ("rho_out",)),
     "C counts the sink": ("value_scale", keep_sink, ("value_scale", *UPPER)),
-    "C is a mean": (
-        "value_scale",
-        lambda _: lambda values, *, sink: np.linalg.norm(values[1 if sink else 0 :], axis=1).mean(),
-        ("value_scale", *UPPER),
-    ),
     "S_in counts the sink": ("ingredients", changed("s_in", lambda a, out: a.sum() - a[out].sum()), ("s_in", *UPPER)),
-    "S_in is a norm": (
-        "ingredients",
-        changed("s_in", lambda a, out: np.linalg.norm(np.delete(a, [0, *out]))),
-        ("s_in", *UPPER),
-    ),
     "a_min counts the sink": (
         "ingredients",
         changed("a_min_in", lambda a, out: np.delete(a, out).min()),
@@ -181,27 +154,11 @@ MUTANTS: dict[str, Mutant] = {
         changed("a_max_in", lambda a, out: np.delete(a, out).max()),
         ("a_max_in", *UPPER),
     ),
-    "a_max of those left out skips the sink": (
-        "ingredients",
-        changed("a_max_out", lambda a, out: a[[j for j in out if j != 0] or out].max()),
-        ("a_max_out", *UPPER),
-    ),
     "a_0 before the sink is selected": ("ingredients", changed("a_0", lambda a, _out: a[0]), ("a_0",)),
     "B without the largest left out": ("breadth", lambda _: lambda f: f["a_max_in"] + f["s_in"], UPPER),
-    "B without the largest selected": ("breadth", lambda _: lambda f: f["a_max_out"] + f["s_in"], UPPER),
-    "B without the sum": ("breadth", lambda _: lambda f: f["a_max_out"] + f["a_max_in"], UPPER),
     "ξ without the 2": ("steepness", lambda right: lambda *a: right(*a) / np.sqrt(2), UPPER),
-    "ξ without d": ("steepness", lambda right: lambda kappa, _d, *a: right(kappa, 1, *a), UPPER),
-    "ξ with κ for √κ": ("steepness", lambda right: lambda kappa, *a: right(kappa, *a) * np.sqrt(kappa), UPPER),
-    "raw is unit": ("steepness", lambda right: lambda *a: right(*a[:4], "unit"), UPPER),
     "unit is raw": ("steepness", lambda right: lambda *a: right(*a[:4], "raw"), UPPER),
-    "unit divides twice": ("steepness", lambda right: lambda k, d, b, c, scale: right(k, d, b, c * c, scale), UPPER),
     "Precision over N": ("precision_bound", lambda _: lambda worst: 1 - worst.max() / len(worst), (PRECISION,)),
-    "Precision of the mean": (
-        "precision_bound",
-        lambda _: lambda worst: 1 - worst.mean() / (len(worst) + 1),
-        (PRECISION,),
-    ),
     "Recall without the sink": (
         "recall_bound",
         lambda _: (
@@ -213,7 +170,6 @@ MUTANTS: dict[str, Mutant] = {
         ),
         (RECALL,),
     ),
-    "Recall of the worst": ("recall_bound", lambda _: lambda worst, *_, **__: 1 - worst.max(), (RECALL,)),
     "κ in another order": ("steepness", lambda right: lambda kappa, *a: right(25 / kappa, *a), UPPER),
 }
 """Wrong readings: the function of the oracle, what is put in its place, and what must differ."""

@@ -36,7 +36,7 @@ def squares(y: np.ndarray, beta: float, floor: float) -> float:
 def searched(y: np.ndarray, *, free: bool) -> float:
     """The least sum of squares over a fine grid of rates, with the best floor for each by linear least squares."""
     k = np.flatnonzero(np.isfinite(y))[1:]
-    rates = np.geomspace(1e-6, 20, 20_000)
+    rates = np.geomspace(1e-3, 20, 12_000)
     falls = np.exp(-rates[:, None] * k)
     fitted = 1 - falls
     scale = (fitted * (1 - y[k])).sum(1) / (fitted**2).sum(1) if free else np.ones(len(rates))

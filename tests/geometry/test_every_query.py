@@ -44,7 +44,7 @@ class TestCounts:
         assert count_differences(*draw_layer("random", n=48, window=48, kv_heads=3, start=30))[0] == 0
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("kind", HEADS)
+    @pytest.mark.parametrize("kind", ["assumed", "twins"])
     def test_are_exact_in_longer_texts(self, kind: str) -> None:
         assert count_differences(*draw_layer(kind, n=300, window=300, group=1))[0] == 0
 
@@ -202,7 +202,7 @@ def test_a_query_whose_weights_are_all_0_has_no_spread() -> None:
     np.testing.assert_array_equal([k_in[1, 20, : len(grid)], k_out[1, 20, : len(grid)]], [grid, 22 - grid])
 
 
-@pytest.mark.parametrize(("n", "rows", "d"), [(64, 63, 8), (700, 200, 64), (1200, 1199, 8), (3000, 40, 32)])
+@pytest.mark.parametrize(("n", "rows", "d"), [(64, 63, 8), (700, 200, 64)])
 def test_memory_is_that_of_the_bound(n: int, rows: int, d: int) -> None:
     """Whatever the number of heads."""
     rng = np.random.default_rng(0)
