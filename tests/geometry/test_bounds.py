@@ -21,8 +21,12 @@ LARGE = np.float32(50)  # Value states so long that ξ runs past ξ* where the s
 @pytest.mark.parametrize(
     ("n", "d", "sink", "scale", "factor"),
     [
-        *((2, 8, True, "raw", 1), (3, 1, False, "unit", 1), (17, 8, True, "unit", 1), (17, 8, False, "raw", 1)),
-        *((17, 8, False, "raw", LARGE), (64, 16, True, "raw", LARGE), (64, 16, False, "unit", 1)),
+        *(
+            (3, 1, False, "unit", 1),
+            (17, 8, True, "unit", 1),
+            (17, 8, False, "raw", LARGE),
+            (64, 16, True, "raw", LARGE),
+        ),
     ],
 )
 def test_equal_the_definitions(kind: str, n: int, d: int, sink: bool, scale: str, factor: float) -> None:
@@ -36,7 +40,7 @@ def test_equal_the_definitions(kind: str, n: int, d: int, sink: bool, scale: str
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 5])
 def test_the_bounds_of_nearly_equal_keys_stay_in_range(seed: int) -> None:
     """Equal weights and values that differ in their last digits: which pairs have ξ < 0 is decided in float64."""
     weights, values = confined_head(96, 64, seed)

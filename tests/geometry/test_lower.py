@@ -42,8 +42,7 @@ def differs(left: np.ndarray, right: np.ndarray) -> bool:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("scale", ["unit", "raw"])
-@pytest.mark.parametrize("sink", [True, False])
+@pytest.mark.parametrize(("scale", "sink"), [("unit", True), ("raw", False)])
 def test_equal_the_definitions(kind: str, scale: str, sink: bool) -> None:
     for n, d in ((2, 8), (17, 8), (40, 16)):
         head = HEADS[kind](n, d, n)

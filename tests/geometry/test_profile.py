@@ -32,9 +32,7 @@ def assert_identical(given: SelectionProfile, expected: SelectionProfile, names:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize(
-    ("n", "d", "sink"), [(2, 8, True), (3, 1, False), (17, 8, True), (17, 8, False), (96, 16, False), (120, 64, True)]
-)
+@pytest.mark.parametrize(("n", "d", "sink"), [(3, 1, False), (17, 8, True), (96, 16, False)])
 def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
     weights, values = HEADS[kind](n, d, n + d)
     profile = selection_profile(weights, values, sink=sink)
