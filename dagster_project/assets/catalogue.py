@@ -83,7 +83,8 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     threads = min(AT_ONCE, count_threads()) if select_scheduler(work.study) == "threads" else 1
-    names = [asset.name for asset in assets]
+    names, locked = [asset.name for asset in assets], replace(work, is_locked=True)
+    forced = replace(locked, force=True)  # two, not one for each asset, since each opens the stores
     with (
         work.lock(),
         logging_redirect_tqdm(),
@@ -93,7 +94,7 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
     ):
 
         def make(asset: Asset, _after: Sequence[AssetResult]) -> AssetResult:
-            result = _make(replace(work, is_locked=True, force=asset.name in force), asset)
+            result = _make(forced if asset.name in force else locked, asset)
             bar.update()
             return result
 

@@ -522,8 +522,7 @@ def _build_script(folder: Path) -> str:
     """
     names = list_published(folder)
     with duckdb.connect() as connection:
-        attached, stored = _attach_all(connection, names)
-        studies = {study: path for study, path in attached.items() if _is_old(connection, study)}
+        studies, stored = _attach_all(connection, names)
         unions = _build_unions(stored, studies)
     left_out = (
         "-- Left out, because the shell could not read it: "
@@ -535,15 +534,6 @@ def _build_script(folder: Path) -> str:
     statements = [*_build_attachments(studies), *unions.values(), *relations, *_build_comments()]
     commands = (f"{_CREATE.sub('CREATE OR REPLACE ', text)}\n;\n" for text in statements)
     return "".join([_HEADER, *left_out, *commands])
-
-
-def _is_old(connection: duckdb.DuckDBPyConnection, study: str) -> bool:
-    """Whether the oldest supported shell can read the file of an attached study."""
-    stated = connection.execute(
-        "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = ?", [_make_alias(study)]
-    ).fetchall()
-    first, oldest = ([int(number) for number in re.findall(r"\d+", text)[:3]] for text in (stated[0][0], READABLE_FROM))
-    return first <= oldest
 
 
 _HEADER = f"""\

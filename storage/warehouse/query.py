@@ -14,13 +14,7 @@ from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import describe_damage
 
 READING = {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PRAGMA, StatementType.CALL, StatementType.MULTI}
-"""Types of statements that read, if their first word does: one with a PIVOT in it is MULTI, even if it writes."""
-
-WORDS = {
-    "SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER", "SHOW", "DESCRIBE",
-    "DESC", "SUMMARIZE", "CALL", "PRAGMA", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET",
-}  # fmt: skip
-"""First words of reading statements, not counting brackets."""
+"""Types of statements that read; one that is explained, or pivots (MULTI), can write only what its connection can."""
 
 UNLOCKED = READING | {StatementType.COPY}
 """Statements that read, or write a result to a file of the user's own."""
@@ -104,11 +98,9 @@ def translate_interrupts() -> Iterator[None]:
 
 def _check_statement(statement: duckdb.Statement, *, unlocked: bool) -> None:
     """Refuse a statement that does not read."""
-    does = statement.type.name
-    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _find_first_word(statement.query)):
-        does = "SELECT" if word in WORDS else word
-    if does in {kind.name for kind in (UNLOCKED if unlocked else READING)}:
+    if statement.type in (UNLOCKED if unlocked else READING):
         return
+    does = statement.type.name
     what = f"sql only reads, {does} is not allowed"
     if does == StatementType.COPY.name:
         msg = f"{what}; to write a result to a file: attention-geometry sql --unlocked, or --format csv > FILE"
@@ -130,20 +122,6 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statemen
             raise
         reader = None if relation is None else relation.to_arrow_reader()
     return reader
-
-
-def _find_first_word(text: str) -> str:
-    """First word outside brackets of a statement, or of the one that it explains, in capitals; "" if none."""
-    code, depth = text.encode(), 0
-    for place, kind in duckdb.tokenize(text):
-        if kind == duckdb.token_type.comment:
-            continue
-        token = re.match(rb"\w+|.", code[place:], re.DOTALL)
-        word = token[0].decode(errors="replace").upper() if token else ""
-        depth += {"(": 1, ")": -1}.get(word, 0)
-        if depth == 0 and word.isidentifier() and word not in {"EXPLAIN", "ANALYZE", "VERBOSE"}:
-            return word
-    return ""
 
 
 def _iterate_batches(

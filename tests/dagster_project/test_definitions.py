@@ -123,7 +123,7 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
     command = [Path(sys.executable).with_name("dg"), "check", "defs"]
     places = {"DG_CLI_CONFIG": str(tmp_path / "dg.toml"), HOME_VARIABLE: str(tmp_path / "data")}

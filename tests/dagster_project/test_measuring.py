@@ -1,13 +1,11 @@
-"""Metrics on threads: layers at once, one for each thread, and an error ends what has not begun."""
+"""Metrics on threads: an error ends what has not begun."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Barrier, Lock
 from typing import Any
 
 import pytest
 
-from dagster_project.analysis import measurement
 from dagster_project.assets import metrics
 from dagster_project.study.home import Home
 from tests.dagster_project import making
@@ -30,26 +28,6 @@ def find_measured(home: Home) -> set[int]:
     made = making.work(home, NAME, STUDY).take_snapshot().metrics
     assert made is not None
     return {*range(LAYERS)} - {*made.find_missing()}
-
-
-def test_two_layers_are_measured_at_once_a_sequence_of_each(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, lock, in_hand, most = measurement._measure_sequence, Lock(), set(), [0]
-    both = Barrier(2, timeout=60)  # which a layer alone would not pass
-
-    def begin(tensors: Any, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
-        with lock:
-            in_hand.add((layer, sequence))
-            most[0] = max(most[0], len(in_hand))
-        both.wait()
-        found = measure(tensors, analysis, layer, sequence, device)
-        with lock:
-            in_hand.remove((layer, sequence))
-        return found
-
-    monkeypatch.setattr(measurement, "_measure_sequence", begin)
-    assert making.measured(making.measure(home, NAME, STUDY)) == LAYERS
-    assert most == [2]
-    assert find_measured(home) == {*range(LAYERS)}
 
 
 def test_an_error_ends_what_has_not_begun_and_complete_layers_stay(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

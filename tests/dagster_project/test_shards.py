@@ -127,20 +127,6 @@ def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path
     assert not (tmp_path / "tensors").exists()
 
 
-@pytest.mark.long
-def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
-    home, before = Home(copied), Home(copied).tensors("mine").measure_size()
-    dropped = attention_geometry("drop", "mine", home=copied)
-    assert dropped.code == 0, dropped.errors
-    assert home.tensors("mine").measure_size() < before / 3
-
-    home.report("mine").unlink()
-    again = attention_geometry("run", "mine", home=copied)
-    assert again.code == 0, again.errors
-    assert home.report("mine").exists()
-    assert attention_geometry("drop", "mine", home=copied).code == 0, "dropping twice is no mistake"
-
-
 def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Path) -> None:
     """As when someone materialises the metrics alone, in the web UI."""
     attention_geometry("drop", "mine", home=copied)
@@ -152,14 +138,23 @@ def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Pa
 
 
 @pytest.mark.long
-def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Path, mine: Path) -> None:
-    attention_geometry("drop", "mine", home=copied)
+def test_dropped_tensors_leave_what_was_made_of_them_and_are_extracted_where_they_are_needed(
+    copied: Path, mine: Path
+) -> None:
+    home, before = Home(copied), Home(copied).tensors("mine").measure_size()
+    for _ in range(2):
+        dropped = attention_geometry("drop", "mine", home=copied)
+        assert dropped.code == 0, dropped.errors
+    assert home.tensors("mine").measure_size() < before / 3
+    home.report("mine").unlink()
+    again = attention_geometry("run", "mine", home=copied)
+    assert (again.code, home.report("mine").exists()) == (0, True), again.errors
     change(copied, analysis={"kappas": [0.25]})
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
     assert "mine: makes all " in again.errors
     assert "4 of 4 sequences extracted" in again.errors
-    assert_equal(arrays(Home(copied)), arrays(Home(mine)))
+    assert_equal(arrays(home), arrays(Home(mine)))
     assert not list(copied.rglob("*.replaced"))
 
 

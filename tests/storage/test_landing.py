@@ -181,6 +181,8 @@ def test_two_studies_land_at_once_from_two_processes(tmp_path: Path, tables: Tab
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
+    script = (tmp_path / ENTRY).read_text(encoding="utf-8")
     for study in ("one", "two"):
+        assert f'AS "study {study}" (READ_ONLY)' in script
         with duckdb.connect(locate_database(tmp_path, study), read_only=True) as connection:
             assert connection.execute("SELECT DISTINCT study FROM upper_bounds").fetchall() == [(study,)]

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -135,31 +134,6 @@ def test_a_locked_connection_opens_no_file_whatever_it_is_asked(
                 query(connection, statement)
         assert connection.execute(NAMED).fetchall() == [("small",)]
     assert (path.read_bytes(), sorted(tmp_path.rglob("*"))) == before
-
-
-@pytest.mark.parametrize(
-    ("text", "does"),
-    [
-        (f"COPY {PIVOTED} TO 'x'", "COPY"),
-        (f"/* ä */ CREATE TABLE x AS FROM {PIVOTED}", "CREATE"),
-        (f"INSERT INTO x FROM {PIVOTED}", "INSERT"),
-        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x'", "COPY"),
-        ("EXPLAIN -- 'ä'\n (ANALYZE, FORMAT json) DELETE FROM x", "DELETE"),
-        (f"EXPLAIN COPY {PIVOTED} TO 'x'", "COPY"),
-        ("EXPLAIN ANALYZE SELECT 1", None),
-        ("EXPLAIN (FORMAT json) (SELECT 1) UNION (SELECT 2)", None),
-        (f"EXPLAIN FROM {PIVOTED}", None),
-        ("WITH q AS (SELECT 'ä' AS a, 2 AS b) PIVOT q ON a USING sum(b)", None),
-        (PIVOTED, None),
-    ],
-)
-def test_what_is_explained_or_pivots_must_read_too(text: str, does: str | None) -> None:
-    with duckdb.connect() as connection:
-        if does is None:
-            assert query(connection, text).read_all().num_rows >= 1
-            return
-        with pytest.raises(UserError, match=f"sql only reads, {does} is not allowed"):
-            query(connection, text)
 
 
 @pytest.mark.one_case
@@ -525,21 +499,6 @@ def test_looking_at_an_empty_or_protected_warehouse_writes_nothing(
 
     monkeypatch.setattr(warehouse, "write_entry", protected)
     renew_entry(folder)
-
-
-@pytest.mark.slow
-def test_two_landings_at_once_leave_no_stale_script(landed_root: Path, folder: Path) -> None:
-    names = [f"s{index}" for index in range(6)]
-
-    def land_one(study: str) -> None:
-        publish(landed_root, folder, study)
-        write_entry(folder)
-
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(land_one, names))
-    text = (folder / ENTRY).read_text(encoding="utf-8")
-    assert [name for name in names if f'AS "study {name}" (READ_ONLY)' not in text] == []
-    assert not list(folder.glob("*.partial"))
 
 
 FOREIGN = {
