@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f"{benchmark.name} ...", file=sys.stderr, flush=True)
         results += [replace(r, target=None) for r in benchmark.small()] if options.small else benchmark.full()
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(_build_table(results))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(build_table(results))
     out = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     saved = {
@@ -94,7 +94,7 @@ def _select_benchmarks(only: str | None) -> list[Benchmark]:
     return [b for b in BENCHMARKS if only is None or only in {b.name, b.name.partition(".")[0]}]
 
 
-def _build_table(results: Sequence[Result]) -> Table:
+def build_table(results: Sequence[Result]) -> Table:
     """One row per figure."""
     table = Table(title="Median ratio over rounds in which the contenders alternate", show_lines=True)
     for heading in ("figure", "contenders", "ratio", "lowest-highest", "target", "medians"):

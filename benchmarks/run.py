@@ -61,10 +61,10 @@ def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Resu
     sizes
         The other settings of the study.
     """
-    study = _describe(model, sizes)
+    study = describe_study(model, sizes)
     with TemporaryDirectory() as folder:
-        run_steps(Home(Path(folder, "first")), _describe(EMBEDDED, SMALL))  # imports and compiles
-        home, forward = Home(Path(folder, "steps")), _measure_forward(study)
+        run_steps(Home(Path(folder, "first")), describe_study(EMBEDDED, SMALL))  # imports and compiles
+        home, forward = Home(Path(folder, "steps")), measure_forward(study)
         steps = run_steps(home, study)
         shape = SequenceStore.open(home.tensors(NAME), TENSORS).sizes
         products = _measure_products(study, shape)
@@ -85,7 +85,8 @@ def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Resu
     ]
 
 
-def _describe(model: str, sizes: Mapping[str, Any]) -> Study:
+def describe_study(model: str, sizes: Mapping[str, Any]) -> Study:
+    """The study of the prose that comes with the product."""
     return Study.model_validate({"model": model, "corpus": PROSE, **sizes})
 
 
@@ -119,7 +120,7 @@ def _run_command(home: Path, study: Study) -> tuple[Seconds, int]:
     return (wall, used.ru_utime + used.ru_stime), used.ru_maxrss * 1024
 
 
-def _measure_forward(study: Study) -> Seconds:
+def measure_forward(study: Study) -> Seconds:
     """The plain SDPA forward pass of all sequences in one batch, after one that is not measured."""
     model = models.load(models.describe(study.select_extraction()))
     tokens = torch.arange(study.sequences * study.context_length).reshape(study.sequences, -1) % model.config.vocab_size

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks import __main__ as command
 from benchmarks import (
     checkpoints,
+    full_size,
     heads,
     large,
     measure,
@@ -142,3 +143,23 @@ def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.Capture
     message = capsys.readouterr().err
     assert "there is no benchmark 'sele'" in message
     assert all(benchmark.name in message for benchmark in command.BENCHMARKS)
+
+
+@pytest.mark.slow
+def test_a_model_of_the_paper_runs_whole_if_it_is_narrowed(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--divide", "32", "--layers", "2", "--sequences", "2", "--context-length", "64"]
+    assert full_size.main(["mistral-7b", *sizes]) == 0
+    printed = capsys.readouterr().out
+    assert "full_size.mistral-7b" in printed
+    assert "divided_by 32" in printed
+    assert "peak memory" in printed
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("llama-2-7b", 6_738_415_616), ("mistral-7b", 7_241_732_096), ("gemma-7b", 8_537_680_896)]
+)
+def test_the_paper_s_models_have_as_many_parameters_as_the_published_ones(name: str, parameters: int) -> None:
+    config, settings = full_size.MODELS[name]
+    with torch.device("meta"):
+        assert AutoModelForCausalLM.from_config(config(**settings)).num_parameters() == parameters
