@@ -172,17 +172,6 @@ class TestNulls:
         assert len(set(orders)) == len(orders)
         assert orders == [tuple(draw_order(key, draw, 50)) for key in keys for draw in (0, 1)] + orders[12:]
 
-    def test_a_mean_is_that_of_its_draws(self) -> None:
-        head, asked = random_head(20, 4, 0), {"n": [1, 5, 19], "seed": WORDS}
-        one, four = (separability(*head, draws=draws, **asked) for draws in (1, 4))
-        key, total = make_key(np.array(WORDS)), 0
-        for draw in range(4):
-            rank = np.argsort(draw_order(key, draw, 20))
-            total = total + oracle_of_ranks(*head, rank, [1, 5, 19])
-        np.testing.assert_allclose(four.random_selection, total / 4, **MEANS)
-        np.testing.assert_array_equal(one.observed, four.observed)
-        assert (one.random_selection != four.random_selection).any()
-
     @pytest.mark.parametrize("heads", [3, GROUP + 1])
     def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self, heads: int) -> None:
         weights, values = grouped(random_head, 2, heads, 30, 4)
@@ -213,12 +202,6 @@ class TestNulls:
     def test_other_seeds_and_draws_are_named(self, settings: dict[str, Any], match: str) -> None:
         with pytest.raises(ValueError, match=match):
             separability(*random_head(9, 2, 0), **{"draws": 1} | settings)
-
-
-def oracle_of_ranks(weights: np.ndarray, values: np.ndarray, rank: np.ndarray, sizes: list[int]) -> np.ndarray:
-    """The measures of the selections in which a key of the i-th largest weight comes at place rank[i]."""
-    falling, y = np.array(oracle.selected(weights, len(weights))), oracle.rational(weights, values)
-    return separation_oracle.table(separation_oracle.of_selection(y, falling[rank < size].tolist()) for size in sizes)
 
 
 class TestControls:

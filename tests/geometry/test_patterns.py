@@ -65,40 +65,6 @@ def test_chance_is_what_uniform_weights_give() -> None:
     np.testing.assert_allclose(found, measure_all(by_hand, tokens, [q < 3 for q in range(KEYS)]), atol=TOLERANCE)
 
 
-def look_at(target: torch.Tensor) -> Tensor:
-    """Matrices (1, 1, K, K) of a head of which each query looks at one key, the first if that is negative."""
-    return torch.nn.functional.one_hot(target.clamp(min=0), KEYS).float()[None, None]
-
-
-@pytest.mark.parametrize(
-    ("name", "offset"), [("self", 0), ("previous", 1), ("duplicate", KEYS // 2), ("induction", KEYS // 2 - 1)]
-)
-def test_heads_made_for_one_pattern_have_all_of_it(name: str, offset: int) -> None:
-    """Half a sequence of different tokens, twice."""
-    tokens = torch.arange(KEYS // 2).repeat(2)[None]
-    found = dict(zip(PATTERNS, measure_in_blocks(look_at(torch.arange(KEYS) - offset), tokens, 7)[0, 0], strict=True))
-    others = {"self", "previous", "duplicate", "induction"} - {name}
-    assert found[name] == pytest.approx(1)
-    assert all(found[other] < 0.1 for other in others)
-    assert found["entropy"] == pytest.approx(0, abs=1e-6)
-
-
-def test_rows_without_a_match_are_told_from_those_with_one() -> None:
-    """A head that rests on the first key unless it has something to copy."""
-    tokens = torch.arange(KEYS // 2).repeat(2)[None]
-    target = torch.arange(KEYS) - KEYS // 2 + 1
-    target[: KEYS // 2] = 0
-    found = dict(zip(PATTERNS, measure_in_blocks(look_at(target), tokens, 7)[0, 0], strict=True))
-    assert found["induction"] == 1
-    assert found["sink_unmatched"] == 1
-    assert found["sink_matched"] == 0
-    assert found["sink"] == pytest.approx((KEYS // 2 - 1) / (KEYS - 1))
-    rows = dict(zip(PATTERNS, count_rows(tokens)[0].tolist(), strict=True))
-    assert rows == dict.fromkeys(PATTERNS, KEYS - 1) | dict.fromkeys(
-        ("duplicate", "induction", "sink_matched"), KEYS // 2
-    ) | {"sink_unmatched": KEYS // 2 - 1}
-
-
 def test_weights_on_the_next_key_and_another_entropy_are_noticed() -> None:
     weights, tokens = draw(6)
     right = measure_all(weights, tokens)

@@ -172,17 +172,6 @@ def test_the_comparison_notices_another_definition(monkeypatch: pytest.MonkeyPat
         compare()
 
 
-def test_regimes_of_one_sequence_do_not_follow_those_of_the_mean() -> None:
-    """Two sequences in which another key comes first: each has its margin at its own composition."""
-    classes = np.array([[regimes.SINK, regimes.PLATEAU, regimes.PLATEAU, regimes.TAIL]])
-    margins = np.array([[math.nan, 1.0, -1.0]])
-    starts = [
-        find_regimes(np.array([weights]), classes, margins).first_n[0].tolist()
-        for weights in ((0.6, 0.1, 0.1, 0.2), (0.6, 0.2, 0.1, 0.1))
-    ]
-    assert starts == [[1, 2, 0, 0, 3], [1, 0, 0, 2, 0]]
-
-
 def test_bad_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="the same shape"):
         regimes.find_regime_starts(np.ones((2, 3)), np.ones((2, 4)))
