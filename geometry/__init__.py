@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from geometry.quantities import list_declared as list_declared
     from geometry.quantities import list_derived as list_derived
     from geometry.selection.concentration import concentration as concentration
-    from geometry.selection.errors import selection_errors as selection_errors
-    from geometry.selection.parts import output_parts as output_parts
+    from geometry.selection.outputs import output_parts as output_parts
+    from geometry.selection.outputs import selection_errors as selection_errors
     from geometry.selection.profile import SCALES as SCALES
     from geometry.selection.profile import Scale as Scale
     from geometry.selection.profile import selection_counts as selection_counts
@@ -80,8 +80,7 @@ _MODULES = {
         "list_derived",
     ),
     "selection.concentration": ("concentration",),
-    "selection.errors": ("selection_errors",),
-    "selection.parts": ("output_parts",),
+    "selection.outputs": ("output_parts", "selection_errors"),
     "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
     "selection.top_keys": ("TopKeys", "top_keys"),
     "separation.chance": (

@@ -14,7 +14,7 @@ from dagster_project.analysis.layer_means import build_interval_columns
 from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
-from geometry.selection.errors import count_keys_below
+from geometry.selection.outputs import count_keys_below
 from geometry.statistics.intervals import Domain, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 

@@ -33,8 +33,7 @@ from geometry.accelerate import (
 from geometry.arrays import F32, F64, I32, I64
 from geometry.grids import classify_contexts, compute_log_weights, half_octave_grid, list_half_octaves
 from geometry.quantities import TOP_KEYS, QueryMeasures, list_declared
-from geometry.selection.host import add_key
-from geometry.selection.keys import error_slope, inner
+from geometry.selection.keys import add_key, error_slope, inner
 from geometry.selection.scan import (
     BEND,
     FLOOR,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from geometry.accelerate import compile_inline_kernel, compile_row_kernel, compile_row_sum_kernel
 from geometry.arrays import F64, I32, Floats
 from geometry.quantities import BY_KAPPA, BY_N, MODEL_UNITS, SelectionCounts, SelectionProfile, list_declared
-from geometry.selection.keys import distance, inner
+from geometry.selection.keys import add_key, distance, inner
 from geometry.selection.scan import (
     FARTHEST,
     HIDDEN,
@@ -128,13 +128,6 @@ def iterate_profiles(
             sums, directions = np.zeros((3, d)), find_directions(head, keys)
             fill_profile(head, keys, rows, of, make_space(n), sums, directions, out)
             yield head, out
-
-
-@compile_row_sum_kernel
-def add_key(weight: float, state: Floats, s: F64) -> None:
-    """Add a weighted value state, (d,), to a sum."""
-    for k in range(s.size):
-        s[k] += weight * np.float64(state[k])
 
 
 @compile_row_kernel

@@ -32,6 +32,13 @@ def inner(a: Floats, b: Floats) -> float:
     return total
 
 
+@compile_row_sum_kernel
+def add_key(weight: float, state: Floats, s: F64) -> None:
+    """Add a weighted value state, (d,), to a sum."""
+    for k in range(s.size):
+        s[k] += weight * np.float64(state[k])
+
+
 @compile_row_kernel
 def compare_distances(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
     """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.

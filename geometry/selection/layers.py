@@ -18,10 +18,8 @@ from geometry.grids import quantile_over_ln_n
 from geometry.inputs import check_heads, choose_device
 from geometry.quantities import SELECTION, ScaleFreeBounds, list_declared
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
-from geometry.selection.errors import NAMES as ERRORS
-from geometry.selection.errors import fill_errors
 from geometry.selection.host import CURVES, Scan, choose_unit, iterate_profiles, prepare_scan
-from geometry.selection.parts import output_parts
+from geometry.selection.outputs import ERRORS, fill_errors, output_parts
 from geometry.selection.profile import Scale, estimate_scratch_bytes
 from geometry.selection.scan import Keys
 from geometry.threads import one_blas_thread

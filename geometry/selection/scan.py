@@ -19,6 +19,9 @@ rows are *settled*: the keys that lie so near are compared in float64, with ``co
 for equal y. The scan thus affects speed, never the result. A tile also ends where it is no small part of the size, so
 that the first rows, of the largest weights, add little to the error.
 
+A scan all in float64 would have to settle rows as well, since keys may lie one rounding apart, and takes more than
+twice as long.
+
 Underflow. All a are multiplied by a power of two, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ,
 a_l is not below FLOOR unless y_l = 0, and TRIFLE is added to the bracket: their product exceeds what underflow loses.
 """
@@ -47,13 +50,7 @@ from geometry.selection.keys import (
     scale_states,
     sort_keys,
 )
-from geometry.selection.upper_bounds import (
-    Steepness,
-    sum_end_pairs,
-    sum_far_pairs,
-    sum_pairs_between,
-    sum_worst_pairs,
-)
+from geometry.selection.upper_bounds import Steepness, sum_far_pairs, sum_pairs_between, sum_worst_pairs
 
 STRIP_BYTES = 2**25
 """Most memory of the cosines that are held at once: all pairs of up to 2,896 keys."""
@@ -709,9 +706,7 @@ def add_worst_pairs(row: int, lowest: np.float32, g: F32, left: F32, steepness: 
         if lowest + reach >= most:
             total, best = sum_far_pairs(g, left, lowest, least, most, reach, slope)
         else:
-            total, best, of_inner = sum_end_pairs(g, left, least, most, reach, slope)
-            if of_inner:
-                total, best, _, between = sum_worst_pairs(g, left, least, most, reach, slope)
+            total, best, _, between = sum_worst_pairs(g, left, least, most, reach, slope)
         if between > 0 and g.size == rows.most.size + 1:
             of_between, largest = sum_pairs_between(g, left, least, most, reach, slope)
             total, best, between = total + of_between, max(best, largest), np.int32(0)

@@ -130,25 +130,6 @@ def sum_far_pairs(
 
 
 @compile_row_sum_kernel
-def sum_end_pairs(
-    g: F32, left: F32, least: np.float32, most: np.float32, reach: np.float32, c: np.float32
-) -> tuple[float, np.float32, bool]:
-    """As ``sum_worst_pairs`` unless p may be larger between the ends for some key, and whether it may."""
-    widen_vectors()
-    total, best, floor = np.float32(0.0), np.float32(0.0), reach * np.float32(XI_SMALL / XI_STAR)
-    target = -np.float32(MOST_STEEP)
-    for k in range(np.uint64(g.size)):
-        beyond, is_early = g[k] + reach >= most, g[k] + left[k] <= least
-        p = bound_probability(larger(floor, (most if beyond else least) - g[k]) * np.float32(SHRINK) * c)
-        p = p if is_early else np.float32(0.0)
-        total += p
-        best = larger(best, p)
-        inner = -np.float32(MOST_STEEP) if beyond else g[k] + reach
-        target = larger(target, inner if is_early else -np.float32(MOST_STEEP))
-    return float(total), best, bool(target > least)
-
-
-@compile_row_sum_kernel
 def bound_near_0(xi: np.float32) -> np.float32:
     """p(ξ) of eq. 9 for 0 ≤ ξ ≤ ξ*."""
     x, (c0, c1, c2, c3, c4, c5, c6, c7) = xi * xi, NEAR_0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from geometry import OutputParts, SelectionErrors, list_declared, output_parts, selection_errors, selection_profile
-from geometry.selection.errors import count_keys_below
+from geometry.selection.outputs import count_keys_below
 from tests.geometry import oracle
 from tests.geometry.draws import assumed_head, random_head, sunk_head, underflowed_head
 

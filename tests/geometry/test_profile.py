@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
 from geometry.quantities import BY_KAPPA, list_declared, list_derived
-from geometry.selection import scan
+from geometry.selection import host, scan
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, LENGTHS, departures
 from tests.geometry.draws import HEADS, grouped, random_head, small_heads
@@ -98,6 +98,16 @@ class TestControls:
         assert self.disagreement_of_near_keys() == 0
         for part in ("SLOPE", "SLOPE_OF_SUMS", "BEND", "TRIFLE"):
             monkeypatch.setattr(scan, part, 0.0)
+        assert self.disagreement_of_near_keys() > 0
+
+    def test_settled_without_the_keys_that_are_near_rows_are_miscounted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def forget(*given: Any) -> list[scan.Rows]:
+            results = scan.scan_heads(*given)
+            for rows in results:
+                rows.listed[:-1] = 0
+            return results
+
+        monkeypatch.setattr(host, "scan_heads", forget)
         assert self.disagreement_of_near_keys() > 0
 
     def test_another_order_of_ties_is_noticed(self) -> None:

@@ -14,8 +14,7 @@ from geometry import selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.quantities import MODEL_UNITS, SELECTION, Quantity
 from geometry.selection.concentration import concentration
-from geometry.selection.errors import selection_errors
-from geometry.selection.parts import output_parts
+from geometry.selection.outputs import output_parts, selection_errors
 from tests.geometry.draws import HEADS, Head, random_head
 
 
