@@ -245,12 +245,12 @@ def _list_tested(model: Model) -> set[str]:
         for part in claim["parts"]
         if not part["measure"].endswith(BEYOND)
     }
-    return {name for name in behind if name in model.measures and _vary(model.values.get(name, ()))}
-
-
-def _vary(values: Sequence[float]) -> bool:
-    """Whether values of sequences differ by more than their rounding, as a test of means needs."""
-    return bool(values) and max(values) - min(values) > ROUNDED * max(map(abs, values))
+    known = {name: model.values.get(name) for name in behind if name in model.measures}
+    return {
+        name  # of values that differ by more than their rounding, as a test of means needs
+        for name, some in known.items()
+        if some and max(some) - min(some) > ROUNDED * max(map(abs, some))
+    }
 
 
 def _measure_difference(row: Row) -> float:

@@ -375,17 +375,17 @@ def histogram(values: Sequence[float], marks: Sequence[float]) -> list[Row]:
 STEPS = 72  # Number of corners of the polygon that draws a circle
 
 
-def star(points: int = 5, inner: float = 0.42) -> str:
-    """Path of a star of radius 1, as the name of a shape."""
+def draw_star() -> str:
+    """Path of a star of radius 1 with five points, as the name of a shape."""
     corners = (
-        (radius * sin(pi * corner / points), -radius * cos(pi * corner / points))
-        for corner in range(2 * points)
-        for radius in [inner if corner % 2 else 1.0]
+        (radius * sin(pi * corner / 5), -radius * cos(pi * corner / 5))
+        for corner in range(10)
+        for radius in [0.42 if corner % 2 else 1.0]
     )
     return "M" + "L".join(f"{x:.3f},{y:.3f}" for x, y in corners) + "Z"
 
 
-STAR, SINK, LAST, KEY = star(), "square", "diamond", "circle"
+STAR, SINK, LAST, KEY = draw_star(), "square", "diamond", "circle"
 """Shapes of a selected key, the sink, the last token, and any other key."""
 
 

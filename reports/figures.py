@@ -160,27 +160,13 @@ class Section:
 
 @dataclass
 class Source:
-    """One study of a warehouse, as figures query it; each query is run once.
-
-    Attributes
-    ----------
-    connection
-        Open warehouse; only read from.
-    study
-        Name of the study.
-    query
-        Position of the query.
-    last_n
-        Largest N of the study; 0 if nothing was selected.
-    asked_n
-        N that was asked for on the maps; it may exceed the largest N of the study.
-    """
+    """One study of a warehouse, as figures query it; each query is run once."""
 
     connection: duckdb.DuckDBPyConnection
     study: str
-    query: int
-    last_n: int
-    asked_n: int
+    query: int  # position of the query
+    last_n: int  # largest N of the study; 0 if nothing was selected
+    asked_n: int  # for the maps; it may exceed the largest N of the study
     _answers: dict[tuple[str, tuple[tuple[str, Parameter], ...]], Answer] = field(default_factory=dict, repr=False)
 
     @property

@@ -240,7 +240,7 @@ def write_comparison(
     answers = {
         source.study: headlines_findings.judge_separation(
             source.overview, source.ask_study("claims").rows(), source.ask_study("measures").rows()
-        )
+        ).answer.lower()
         for source in sources
     }
     html = render(
@@ -249,7 +249,7 @@ def write_comparison(
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
-        answers=headlines_findings.describe_answers(answers),
+        answers=f"{headlines_findings.QUESTION} {'; '.join(f'{study}: {one}' for study, one in answers.items())}.",
         told=[
             *(families.tell_first(together) if together else []),
             claims_findings.describe_agreement(
@@ -294,9 +294,11 @@ def write_family(
         raise UserError(
             f"The warehouse holds nothing of the family '{family}'; run it first: attention-geometry run {family}"
         )
+    claims = (families.build_claims(source),)
+    verdicts = Section("verdicts", "Claims of the paper", "The verdict of each study.", claims)
     html = render(
         "family.html.j2",
-        (*families.build_sections(source, ordered=members[0]["axis"] != "model"), families.build_verdicts(source)),
+        (*families.build_sections(source, ordered=members[0]["axis"] != "model"), verdicts),
         name=family,
         family=family,
         members=[(row["study"], row["value"], row["landed"], reports.get(row["study"])) for row in members],

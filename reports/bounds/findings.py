@@ -324,7 +324,7 @@ def tabulate_effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
 
 
 def _build_effect_row(row: Row, *, oscillates: bool) -> tuple[str, ...]:
-    paper = _ARROWS.get(row["paper_effect"], "mixed")
+    paper, low, high = _ARROWS.get(row["paper_effect"], "mixed"), row["log_miss_low"], row["log_miss_high"]
     name, role = EFFECTS[row["parameter"]], _ROLES[row["parameter"]]
     if not oscillates and row["parameter"] in _OF_OSCILLATION:
         return (name, role, *[DASH] * 6, paper, DASH)
@@ -337,7 +337,7 @@ def _build_effect_row(row: Row, *, oscillates: bool) -> tuple[str, ...]:
         format_change(row["low"], row["high"], "×" if row["parameter"] in _FACTORS else ""),
         format_change(row["precision_lower_low"], row["precision_lower_high"]),
         format_change(row["recall_lower_low"], row["recall_lower_high"]),
-        _format_difference(row["log_miss_low"], row["log_miss_high"]),
+        DASH if None in (low, high) else number(high - low),
         _ARROWS.get(row["effect"], DASH),
         paper,
         {True: "✓ yes", False: "✗ no", None: DASH}[row["agrees"]],
@@ -441,7 +441,3 @@ def _format_point(row: Row) -> str:
         f"d = {row['head_dim']}, {row['n_keys']} keys, N = {row['n']}, β = {beta}, λ = {number(row['lambda_sink'])}, "
         f"ρ₀ = {number(row['rho_0'])}"
     )
-
-
-def _format_difference(first: float | None, last: float | None) -> str:
-    return DASH if first is None or last is None else number(last - first)

@@ -31,12 +31,6 @@ from reports.kinds.labels import LABELS, segments, stack_shares
 METRICS = ("precision", "recall", "specificity")  # The measures that are drawn against the size of the context
 
 
-def count_tokens(row: Row) -> int:
-    """Number of tokens up to and including the query."""
-    size: int = row["query"] + 1
-    return size
-
-
 def has_several_contexts(rows: Sequence[Row]) -> bool:
     """Whether there is more than one query to compare."""
     return len({row["query"] for row in rows}) > 1
@@ -118,9 +112,9 @@ def _describe_move(what: str, rows: Sequence[Row], column: str) -> str:
         return f"{what} exists at none of the context sizes."
     first, last = rows[0], rows[-1]
     if first is last:
-        return f"{what} exists only at {count_tokens(first):,} tokens, at N = {number(first[column])}."
+        return f"{what} exists only at {first['query'] + 1:,} tokens, at N = {number(first[column])}."
     way = "stays at" if first[column] == last[column] else f"moves from N = {number(first[column])} to"
-    return f"{what} {way} N = {number(last[column])} between {count_tokens(first):,} and {count_tokens(last):,} tokens."
+    return f"{what} {way} N = {number(last[column])} between {first['query'] + 1:,} and {last['query'] + 1:,} tokens."
 
 
 def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
@@ -136,7 +130,7 @@ def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
         if before.get(label) != after.get(label)
     ]
     shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'as many heads of each kind'}."
-    changed = [f"{row['changed']:,} from {count_tokens(row):,} to {row['next_query'] + 1:,}" for row in changes]
+    changed = [f"{row['changed']:,} from {row['query'] + 1:,} to {row['next_query'] + 1:,}" for row in changes]
     return join_sentences(
         shift,
         f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(changed)} tokens." if changed else "",
@@ -194,7 +188,7 @@ def _drop_single(rows: Sequence[Row]) -> list[Row]:
 
 
 def _add_context(row: Row) -> Row:
-    return {**row, "context": count_tokens(row)}
+    return {**row, "context": row["query"] + 1}
 
 
 _CONTEXT = "Tokens up to the query"
@@ -239,12 +233,6 @@ def _space_apart(places: Sequence[float], step: float) -> list[float]:
     for index in reversed(range(len(moved) - 1)):
         moved[index] = min(moved[index], moved[index + 1] - step)
     return moved
-
-
-def draw_context_slopes(slopes: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
-    """Change of a metric of every head as the context doubles, at one N (``average_slopes``)."""
-    title = f"{MEASURES[metric]} at N = {n}, change for each doubling"
-    return difference_map(slopes, "mean", title, describe_head_slopes(slopes, metric), {"mean": "Change"})
 
 
 def draw_context_elbows(elbows: Sequence[Row]) -> alt.LayerChart:
@@ -349,7 +337,16 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
         "Slopes of straight lines in the logarithm of the context, in every sequence, over all queries. "
         "About one in twenty heads that do not change has a mark.",
         marks="Blue: a rise; orange: a fall. + and −: the whole 95 % interval over sequences lies on that side of 0.",
-        charts=tuple(draw_context_slopes(rows, metric=metric, n=source.n) for metric, rows in slopes.items()),
+        charts=tuple(
+            difference_map(
+                rows,
+                "mean",
+                f"{MEASURES[metric]} at N = {source.n}, change for each doubling",
+                describe_head_slopes(rows, metric),
+                {"mean": "Change"},
+            )
+            for metric, rows in slopes.items()
+        ),
         folded=True,
     )
     return (told,)

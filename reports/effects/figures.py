@@ -198,13 +198,7 @@ PANELS = {
 
 def draw_loss_map(heads: Sequence[Row]) -> alt.LayerChart:
     """Increase of the loss without each head, layers by heads (``ablation_by_head``)."""
-    return _draw_map(heads, "delta_loss", "Loss increase (nats)", describe_ablation(heads), log=True)
-
-
-def draw_measure_map(heads: Sequence[Row], *, measure: str) -> alt.LayerChart:
-    """A measure of every head, on the same grid."""
-    name = MEASURES[measure]
-    return _draw_map(heads, measure, name, f"{name} of every head.", log=measure == "effective_keys")
+    return _draw_map(heads, "delta_loss", "Loss increase (nats)", describe_ablation(heads))
 
 
 def draw_kind_map(heads: Sequence[Row]) -> alt.LayerChart:
@@ -221,12 +215,13 @@ def draw_kind_map(heads: Sequence[Row]) -> alt.LayerChart:
     )
 
 
-def _draw_map(heads: Sequence[Row], column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
+def _draw_map(heads: Sequence[Row], column: str, title: str, says: str) -> alt.LayerChart:
     """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
     rows = _select_rows(heads, column)
     base, height = head_grid(rows)
     values = [row[column] for row in drop_nulls(rows, column)] or [0.0]
     reach, signed = max(map(abs, values)) or 1.0, column == "delta_loss"
+    log = signed or column == "effective_keys"
     scale = alt.Scale(type="symlog", constant=NATS if signed else 1) if log else alt.Scale(zero=True)
     if signed:
         scale["domain"], scale["range"] = [-reach, reach], "diverging"
@@ -377,7 +372,7 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
             draw_loss_map(rows),
             *([draw_kind_map(rows)] if drop_nulls(rows, "label") else []),
             *(
-                draw_measure_map(rows, measure=measure)
+                _draw_map(rows, measure, MEASURES[measure], f"{MEASURES[measure]} of every head.")
                 for measure in ("effective_keys", "recall")
                 if drop_nulls(rows, measure)
             ),

@@ -310,11 +310,6 @@ def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...
     )
 
 
-def build_verdicts(source: FamilySource) -> Section:
-    """The section of the verdicts of each study on the claims of the paper."""
-    return Section("verdicts", "Claims of the paper", "The verdict of each study.", (_build_claims(source),))
-
-
 def tell_first(source: FamilySource) -> list[str]:
     """The sentences with which a page begins."""
     answers = (source.ask(name).rows() for name in ("family_differences", "family_of_model", "family_claims"))
@@ -432,7 +427,8 @@ def _build_overlaps(source: FamilySource) -> Figure:
     return draft.show(finding, reading, listing=listing)
 
 
-def _build_claims(source: FamilySource) -> Figure:
+def build_claims(source: FamilySource) -> Figure:
+    """The verdict of each member on the claims that any of them can test."""
     draft = Draft("family-claims", "Verdicts on the claims", source.ask("family_claims"))
     known = {row["claim"] for row in draft.rows if row["verdict"] not in {None, "not testable"}}
     if not known:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from math import ceil, cos, floor, log10, pi, radians, sin
+from math import ceil, cos, floor, log10, pi, radians, sin, sqrt
 
 import altair as alt
 import numpy as np
@@ -166,7 +166,7 @@ def draw_sphere(directions: Sequence[Row], *, title: str, of_kv_head: Row, n: in
 
     The ``n`` keys of largest weight are filled; ``of_kv_head`` is a row of ``principal_directions_by_head``.
     """
-    heavy = {row["position"] for row in findings.select_heaviest(directions, n)}
+    heavy = {row["position"] for row in drop_nulls(directions, "selected_rank") if row["selected_rank"] <= n}
     rows = sorted(
         (_turn_key(row, heavy=row["position"] in heavy) for row in directions),
         key=lambda row: (row["marked"], row["depth"]),
@@ -179,7 +179,7 @@ def draw_sphere(directions: Sequence[Row], *, title: str, of_kv_head: Row, n: in
         title,
         description,
         *_draw_graticule(x, y),
-        *_draw_inside(x, y, findings.compute_typical_length(of_kv_head)),
+        *_draw_inside(x, y, sqrt(findings.sum_shares(of_kv_head))),
         _draw_keys().encode(x=x, y=y),
         _name_directions(x, y),
         note(f"filled: {len(heavy)} heaviest", "left"),
@@ -354,7 +354,7 @@ class _Example:
 
     @property
     def title(self) -> str:
-        return findings.name_example(self.head)
+        return f"{self.head['label']}: {name_head(self.head)}"
 
     @property
     def rows(self) -> list[Row]:

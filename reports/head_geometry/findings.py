@@ -1,7 +1,6 @@
 """Findings on the geometry of single heads: s_N with and without its largest parts, contributions, directions."""
 
 from collections.abc import Sequence
-from math import sqrt
 from statistics import median
 
 from reports.findings.numbers import (
@@ -12,7 +11,6 @@ from reports.findings.numbers import (
     drop_nulls,
     join_sentences,
     join_words,
-    name_head,
     number,
     percent,
 )
@@ -26,11 +24,6 @@ COSINES = {"cos_sink": "sink", "cos_last": "last token"}
 
 SLIGHT = 0.001  # A norm that changes by less than this share of itself counts as the same
 FAINT = 1e-6  # Contributions below this share of a head's largest are not drawn
-
-
-def name_example(head: Row) -> str:
-    """Name the head that represents its label (``label_examples``)."""
-    return f"{head['label']}: {name_head(head)}"
 
 
 def describe_absent(examples: Sequence[Row]) -> str:
@@ -131,24 +124,14 @@ def describe_directions(of_kv_head: Row) -> str:
     if of_kv_head["effective_dimension"] is None:
         return "Its value states but the sink’s have norm 0."
     return (
-        f"The first three directions hold {percent(_sum_shares(of_kv_head))} of the squared length of its value "
+        f"The first three directions hold {percent(sum_shares(of_kv_head))} of the squared length of its value "
         f"states, whose effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
     )
 
 
-def _sum_shares(row: Row) -> float:
+def sum_shares(row: Row) -> float:
     """Share of squared length along the first three principal directions; rounding may give more than 1."""
     return min(1.0, float(sum(row[f"share_{index}"] for index in (1, 2, 3))))
-
-
-def compute_typical_length(of_kv_head: Row) -> float:
-    """Root mean square length of a unit value state within the first three principal directions."""
-    return sqrt(_sum_shares(of_kv_head))
-
-
-def select_heaviest(points: Sequence[Row], n: int) -> list[Row]:
-    """The ``n`` keys with the largest mean weight, or as many as there are (``directions_of_head``)."""
-    return [row for row in drop_nulls(points, "selected_rank") if row["selected_rank"] <= n]
 
 
 def describe_dimensions(heads: Sequence[Row]) -> str:
@@ -158,15 +141,13 @@ def describe_dimensions(heads: Sequence[Row]) -> str:
         return "No KV head has an effective dimension: all value states but the sink’s have norm 0."
     zero = len(heads) - len(rows)
     has = "has" if zero == 1 else "have"
-    between = describe_range(rows, "effective_dimension", _name_kv_head, "KV head")
+    between = describe_range(
+        rows, "effective_dimension", lambda row: f"layer {row['layer']}, KV head {row['kv_head']}", "KV head"
+    )
     sizes = join_words([f"{size:,}" for size in sorted({row["head_dim"] for row in rows})])
     return join_sentences(
         f"Of {sizes} dimensions, the effective dimension of KV heads is {between}; the median is "
         f"{number(median(row['effective_dimension'] for row in rows))}, and the median share of the first three "
-        f"directions is {percent(median(map(_sum_shares, rows)))}.",
+        f"directions is {percent(median(map(sum_shares, rows)))}.",
         f"{count(zero, 'KV head')} whose value states have norm 0 {has} none." if zero else "",
     )
-
-
-def _name_kv_head(row: Row) -> str:
-    return f"layer {row['layer']}, KV head {row['kv_head']}"

@@ -173,11 +173,6 @@ def describe_separation(separation: Separation) -> str:
     return f"{QUESTION} {separation.answer}.{recall}"
 
 
-def describe_answers(answers: Mapping[str, Separation]) -> str:
-    """The answers of several studies, by name, in a sentence."""
-    return f"{QUESTION} {'; '.join(f'{study}: {one.answer.lower()}' for study, one in answers.items())}."
-
-
 def iterate_gaps(study: Row, claims: Sequence[Row]) -> Iterator[str]:
     """What cannot be told of a study, and why (``study_overview``, ``claims``)."""
     if not study["last_n"]:

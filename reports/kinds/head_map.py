@@ -58,7 +58,7 @@ def _shape_row(row: Row) -> Row:
     """A row of the chart: the pattern of the largest lift, and all of them as text."""
     patterns = row["patterns"]
     named = None if patterns is None else (patterns or [NO_PATTERN])[0]
-    return row | {"pattern": named, "patterns": None if patterns is None else name_patterns(row)}
+    return row | {"pattern": named, "patterns": None if patterns is None else ", ".join(patterns) or NO_PATTERN}
 
 
 def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
@@ -237,11 +237,6 @@ def format_share(row: Row) -> str:
     return format_with_interval(
         row["value"], row["value_low"], row["value_high"], percent, sequences=row.get("sequences") or 0
     )
-
-
-def name_patterns(row: Row) -> str:
-    """The patterns of a head, that of the largest lift first (``head_map``)."""
-    return ", ".join(row["patterns"] or ()) or NO_PATTERN
 
 
 def describe_label(row: Row) -> str:

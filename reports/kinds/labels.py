@@ -95,7 +95,7 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
     most = max(thresholds, key=_count_changed)
     if not _count_changed(most):
         text = f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
-        return f"{text} {describe_other_range(thresholds)}"
+        return f"{text} {_describe_other_range(thresholds)}"
     still = sum(not _count_changed(row) for row in thresholds)
     return join_sentences(
         f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
@@ -103,19 +103,18 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
         f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
         if still
         else "",
-        describe_other_range(thresholds),
+        _describe_other_range(thresholds),
     )
 
 
-def describe_other_range(
-    thresholds: Sequence[Row], change: str = "If one threshold is halved, doubled or changed by 10 %"
-) -> str:
+def _describe_other_range(thresholds: Sequence[Row]) -> str:
     """Describe how many sequences and heads meet no rule, as one threshold is changed."""
     low = min(thresholds, key=lambda row: row["other_least"])
     high = max(thresholds, key=lambda row: row["other_most"])
     first = "" if low["threshold"] == high["threshold"] else f" ({low['threshold']})"
     return (
-        f"{change}, between {percent(low['other_least'])}{first} and {percent(high['other_most'])} "
+        "If one threshold is halved, doubled or changed by 10 %, between "
+        f" {percent(low['other_least'])}{first} and {percent(high['other_most'])} "
         f"({high['threshold']}) of all sequences and heads meet no rule."
     )
 

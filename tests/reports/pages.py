@@ -65,3 +65,8 @@ class Page(HTMLParser):
 
 def unpacked(text: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def normalise(text: str) -> str:
+    """A text with its words one space apart, as ``Page.text`` has it."""
+    return " ".join(text.split())

@@ -1,19 +1,20 @@
-"""One number under one name: wherever a page shows a measure of the model, its value and interval are the same."""
+"""One number under one name, and no two sentences against each other, wherever a page says something of the model."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, number, percent
 from reports.page import write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, THREE, TRAINED, Writer
-from tests.reports.pages import Page
-from tests.reports.verdicts import normalise
+from tests.reports.pages import Page, normalise
 
 NUMBER = r"(−?[\d,.]+(?: · 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
 
@@ -84,3 +85,58 @@ def test_a_second_number_of_one_name_is_noticed(tmp_path: Path) -> None:
         page = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
         found = disagreements(page, connection, SMALL.study)
     assert {said.split(":")[0] for said in found} == CHANGES.keys() - {""}
+
+
+JUDGEMENT = re.compile(
+    r"(?:as|like|unlike) (?:in )?the paper(?!:)|beyond chance|contradict|refute|confirm|says nothing of|"
+    r"this study supports (?:no|\d)|supports \d+ (?:of|and)",
+    re.IGNORECASE,
+)
+"""Words by which a sentence judges the paper."""
+
+_NOT_IN_A_TABLE = r"(?! [✓✗~?] | (?:not )?supported | undecided | not testable )"
+"""In tables the paper's own statement, which may be a claim's clause, stands before the cell of the verdict."""
+
+
+def contradictions(text: str, claims: Iterable[Row]) -> list[str]:
+    """What a page says of claims beside the sentences of their verdicts: clauses said otherwise, and judgements.
+
+    Parameters
+    ----------
+    text
+        The text of a page, words one space apart.
+    claims
+        The rows of the query ``claims`` for its study.
+    """
+    for row in claims:
+        text = text.replace(normalise(row["sentence"]), "")
+    clauses = [clause for claim in CLAIMS for clause in (claim.clause, claim.denial)]
+    said = [clause for clause in clauses if re.search(re.escape(clause) + _NOT_IN_A_TABLE, text, re.IGNORECASE)]
+    return said + [match.group() for match in JUDGEMENT.finditer(text)]
+
+
+def texts(page: Page) -> tuple[str, str]:
+    """The text of a page, and the same without the tables of claims."""
+    text = f"{page.text('header')} {page.text('main')}"
+    tables = page.text("section", id="claims") if any(page.find("section", id="claims")) else ""
+    return text, text.replace(tables, "")
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("study", [SMALL, TRAINED, THREE], ids=lambda study: study.study)
+def test_a_page_says_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
+    text, outside = texts(Page(written(study, 4).path))
+    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+        claims = ask(connection, "claims", study=study.study).rows()
+    assert contradictions(text, claims) == []
+    assert not [row for row in claims if normalise(row["sentence"]) in outside]
+
+
+@pytest.mark.slow
+def test_a_sentence_against_its_verdict_is_noticed(small: duckdb.DuckDBPyConnection, written: Writer) -> None:
+    (text, _), claims = texts(Page(written(SMALL, 4).path)), ask(small, "claims", study=SMALL.study).rows()
+    clauses = [clause for claim in CLAIMS for clause in (claim.clause, claim.denial)]
+    said = " ".join(f"{clause[0].upper()}{clause[1:]} (0.5)." for clause in clauses)
+    assert set(clauses) <= set(contradictions(f"{text} {said}", claims))
+    for judgement in ("lies there, unlike the paper’s", "This study supports 4 of 31 claims", "lies beyond chance"):
+        assert contradictions(f"{text} It {judgement}.", claims)

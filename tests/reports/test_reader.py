@@ -18,6 +18,7 @@ from storage.zarr.arrays import READ_SEQUENCES
 from tests.reports.conftest import HOSTILE, SMALL, THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
+from tests.reports.labels import UNFOLDED
 
 READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader').hidden"
 TAB = "\ue004"
@@ -415,11 +416,15 @@ def test_tokens_are_text_whatever_they_say(browser: Browser, hostile: ReportSumm
     browser.wait(READY, 60)
     tokens = browser.run("return [...document.querySelectorAll('.reader .token')].map(token => token.textContent)")
     assert {text for text in HOSTILE if text.isprintable()} <= set(tokens)
+    browser.run(UNFOLDED)
+    browser.wait(f"return document.querySelectorAll('.chart svg.marks').length == {hostile.charts}")
     assert browser.run("return window.hacked ?? null") is None
-    assert browser.run("return document.querySelectorAll('.reader .token *').length") == 0
+    assert browser.run("return document.scripts.length") == 5
+    assert browser.run("return document.querySelectorAll('main img, main b, .token *').length") == 0
     choose(browser, sequence=0, query=15, layer=0, head=0, shown=16)
     continued = browser.run("return document.querySelector('.reader .key:empty').title")
     assert continued.startswith("“か” at position 1: ")
     cells = browser.run("return [...document.querySelectorAll('.reader tbody td.word')].map(cell => cell.textContent)")
     assert cells.count("か") >= 2
     assert "" not in cells
+    assert browser.log("browser") == []
