@@ -44,12 +44,9 @@ class Part:
     """What a part of the text is made from."""
 
     study: str
-    queries: tuple[str, ...]
-    """Named queries whose answers are stored."""
-    charts: tuple[str, ...]
-    """Charts that are drawn, as ``report --images`` names them."""
-    own: tuple[str, ...] = ()
-    """Statements beside this file whose answers are stored under their names."""
+    queries: tuple[str, ...]  # Named queries whose answers are stored
+    charts: tuple[str, ...]  # Charts that are drawn, as ``report --images`` names them
+    own: tuple[str, ...] = ()  # Statements beside this file whose answers are stored under their names
 
 
 QUERIES, PLACES = "last_query_beside_all", "places_of_queries"

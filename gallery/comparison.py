@@ -47,8 +47,7 @@ ASSUMPTIONS = {
 class Model:
     """What has been found in one model."""
 
-    part: str
-    """The part of the text about it."""
+    part: str  # The part of the text about it
     name: str
     study: Row
     claims: Mapping[str, Row]

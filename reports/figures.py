@@ -27,36 +27,24 @@ NOT_ANALYSED = "The warehouse holds no analysis of this study, which was landed 
 class Figure:
     """One figure of the report: charts, a visible table, or both; with neither it says why it is empty."""
 
-    key: str
-    """Unique on the page; letters, digits and hyphens."""
+    key: str  # Unique on the page; letters, digits and hyphens
     title: str
-    finding: str
-    """The result for this study, a paragraph on each line; for an empty figure, why it is empty."""
-    reading: str
-    """What is drawn, where the paper has it, and what the paper found."""
-    answer: Answer | None
-    """The query behind it; ``None`` if it is computed without the warehouse."""
-    part: pa.Table | None = None
-    """Rows behind the figure, if they are not those that the query returned."""
-    charts: tuple[Chart, ...] = ()
-    """Charts, shown side by side."""
+    finding: str  # The result for this study, a paragraph on each line; for an empty figure, why it is empty
+    reading: str  # What is drawn, where the paper has it, and what the paper found
+    answer: Answer | None  # The query behind it; ``None`` if it is computed without the warehouse
+    part: pa.Table | None = None  # Rows behind the figure, if they are not those that the query returned
+    charts: tuple[Chart, ...] = ()  # Charts, shown side by side
     listing: Listing | None = None
-    broad: bool = False
-    """Whether its single chart takes the whole width of the page."""
-    stacked: bool = False
-    """Whether its charts come in pairs, the second below the first if there is room for columns."""
+    broad: bool = False  # Whether its single chart takes the whole width of the page
+    stacked: bool = False  # Whether its charts come in pairs, the second below the first if there is room for columns
     whole: pa.Table | None = None
     """All rows, for exported files, if ``table`` has only those for which the page has room."""
-    titled: bool = False
-    """Whether its single chart has a title of its own, which is shown above the chart too."""
-    paper: str = ""
-    """The corresponding figure of the paper, as ``Figure 5, left``; empty if the paper has none."""
-    marks: str = ""
-    """Meaning of its marks, in a line, if axes and legend do not give it."""
+    titled: bool = False  # Whether its single chart has a title of its own, which is shown above the chart too
+    paper: str = ""  # The corresponding figure of the paper, as ``Figure 5, left``; empty if the paper has none
+    marks: str = ""  # Meaning of its marks, in a line, if axes and legend do not give it
     tab: str = ""
     """Name of its tab among the adjacent figures with tabs, which share a place; empty if it has its own place."""
-    folded: bool = False
-    """Whether it is folded, together with adjacent folded figures, until a reader opens it."""
+    folded: bool = False  # Whether it is folded, together with adjacent folded figures, until a reader opens it
 
     @property
     def table(self) -> pa.Table:
@@ -139,8 +127,7 @@ class Section:
     title: str
     lead: str
     figures: tuple[Figure, ...]
-    appendix: bool = False
-    """Whether it is in the appendix, folded."""
+    appendix: bool = False  # Whether it is in the appendix, folded
 
     @property
     def shown(self) -> tuple[Figure, ...]:

@@ -119,10 +119,8 @@ class ReportSummary:
 
     path: Path
     bytes: int
-    charts: int
-    """Number of charts drawn; a figure may have none, or several."""
-    previews: Mapping[str, Png]
-    """Some of them as PNG, by the titles of their figures."""
+    charts: int  # Number of charts drawn; a figure may have none, or several
+    previews: Mapping[str, Png]  # Some of them as PNG, by the titles of their figures
 
 
 @unvalidated

@@ -22,8 +22,7 @@ Parameter = str | float | None
 class Answer:
     """Result of a named query, with what is needed to run it again."""
 
-    query: str
-    """Name of a file ``NAME.sql`` of this package, or of a table or view."""
+    query: str  # Name of a file ``NAME.sql`` of this package, or of a table or view
     parameters: dict[str, Parameter]
     table: pa.Table
 

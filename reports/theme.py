@@ -36,24 +36,15 @@ FIRST_SEEN = 4
 class Palette:
     """Colours for one kind of surface, as CSS hexadecimal strings."""
 
-    page: str
-    """Background of the page."""
-    surface: str
-    """Background of charts and cards."""
-    ink: str
-    """Primary text."""
-    muted: str
-    """Secondary text: axes, captions, notes."""
-    line: str
-    """Grid lines, rules and borders."""
-    accent: str
-    """Links, and the marks of the sink."""
-    series: tuple[str, str, str, str]
-    """Colours of lines and bars, in the order of their legend."""
-    ramp: tuple[str, ...]
-    """Small to large values on a map; the small end is close to the surface colour."""
-    diverging: tuple[str, ...]
-    """Values from −1 to 1, as cosines: orange, grey at 0, blue."""
+    page: str  # Background of the page
+    surface: str  # Background of charts and cards
+    ink: str  # Primary text
+    muted: str  # Secondary text: axes, captions, notes
+    line: str  # Grid lines, rules and borders
+    accent: str  # Links, and the marks of the sink
+    series: tuple[str, str, str, str]  # Colours of lines and bars, in the order of their legend
+    ramp: tuple[str, ...]  # Small to large values on a map; the small end is close to the surface colour
+    diverging: tuple[str, ...]  # Values from −1 to 1, as cosines: orange, grey at 0, blue
 
 
 LIGHT = Palette(

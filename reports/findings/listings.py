@@ -14,12 +14,10 @@ class Listing:
     """A table that is shown in words and symbols: a verdict is never a colour alone, and NULL is a dash."""
 
     headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    """As many cells as headings; the first one names the row."""
+    rows: tuple[tuple[str, ...], ...]  # As many cells as headings; the first one names the row
     links: tuple[tuple[str, str], ...] = ()
     """For each row a link before its first cell: its words, and the key of its figure; no links if empty."""
-    folded: tuple[str, ...] = ()
-    """For each row a text that its last cell unfolds; none if empty."""
+    folded: tuple[str, ...] = ()  # For each row a text that its last cell unfolds; none if empty
 
 
 Cell = Callable[[Row], str]  # Writes one cell of a row

@@ -343,8 +343,7 @@ def build_section(source: Source) -> Section:
 class _Example:
     """One head that represents its kind, and the answer of a query about it."""
 
-    place: pa.Table
-    """The head as one row of ``label_examples``."""
+    place: pa.Table  # The head as one row of ``label_examples``
     answer: Answer
 
     @cached_property

@@ -42,14 +42,10 @@ class Control:
     """What a model is compared with."""
 
     name: str
-    recall: str
-    """Its Recall on the same average; empty if that is not known."""
-    lead: str
-    """By how much it is less than the model's, with its interval, in percentage points; empty if not known."""
-    is_worse: bool | None
-    """Whether the model separates better; None if that is not decided."""
-    why: str
-    """The same in words."""
+    recall: str  # Its Recall on the same average; empty if that is not known
+    lead: str  # By how much it is less than the model's, with its interval, in percentage points; empty if not known
+    is_worse: bool | None  # Whether the model separates better; None if that is not decided
+    why: str  # The same in words
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,7 @@ class Separation:
 
     answer: str
     """``Yes``, ``Partly`` or ``No``; between which of these it is undecided; or ``Not known``, if nothing is tested."""
-    recall: str
-    """Recall of the model with its interval; empty if it is not known."""
+    recall: str  # Recall of the model with its interval; empty if it is not known
     controls: tuple[Control, ...]
 
 

@@ -55,12 +55,9 @@ class Choice:
     """What is exported, and how."""
 
     form: Form
-    measure: str | None
-    """The measure; None for all of them, in the formats that hold rows."""
-    group: Group = "max"
-    """How the values of the query heads of one KV head are combined."""
-    inverted: bool = False
-    """Whether heads with the lowest values rank first."""
+    measure: str | None  # The measure; None for all of them, in the formats that hold rows
+    group: Group = "max"  # How the values of the query heads of one KV head are combined
+    inverted: bool = False  # Whether heads with the lowest values rank first
     sink_size: int = 128
     recent_size: int = 256
     """Keys that heads without full attention keep, for ``duo``; defaults as in the published patterns."""

@@ -91,15 +91,11 @@ class Example:
     """The largest weights of every query of a head in one sequence."""
 
     sequence: int
-    interval: int
-    """Of the largest weight, from 1, the lowest."""
-    tokens: Sequence[str]
-    """Texts of the K tokens."""
-    places: I64
-    """Of each weight, q · K + k, ascending."""
+    interval: int  # Of the largest weight, from 1, the lowest
+    tokens: Sequence[str]  # Texts of the K tokens
+    places: I64  # Of each weight, q · K + k, ascending
     weights: NDArray[np.float32]
-    largest: float
-    """Largest weight but those of the query and of the key at position 0."""
+    largest: float  # Largest weight but those of the query and of the key at position 0
 
     def encode(self) -> bytes:
         """One line of JSON."""
