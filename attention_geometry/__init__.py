@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from attention_geometry.analysis import Analysis as Analysis
     from attention_geometry.analysis import analyze as analyze
     from geometry import selection_profile as selection_profile
-    from reports.text.page import TextPage as TextPage
+    from reports.rendering import TextPage as TextPage
     from storage import connect as connect
     from storage.errors import UserError as UserError
 
 _MODULE_OF = {
     "Analysis": "attention_geometry.analysis",
-    "TextPage": "reports.text.page",
+    "TextPage": "reports.rendering",
     "UserError": "storage.errors",
     "analyze": "attention_geometry.analysis",
     "connect": "storage",

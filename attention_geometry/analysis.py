@@ -49,7 +49,7 @@ from storage.zarr.layers import list_attending_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from reports.text.page import TextPage
+    from reports.rendering import TextPage
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class Analysis:
         ValueError
             If the model has no such head, or only one of both is given.
         """
-        from reports.text.page import render_text
+        from reports.rendering import render_text
 
         if (layer is None) != (head is None):
             raise ValueError(f"a head is named by its layer and its number, got layer = {layer} and head = {head}")

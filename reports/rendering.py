@@ -8,8 +8,10 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
@@ -129,11 +131,6 @@ def render(
     )
 
 
-def render_fragment(template: str, **context: Any) -> str:
-    """Render a part of a page, which has no scripts."""
-    return _make_environment().get_template(template).render(**context)
-
-
 def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
     """Iterate over the figures of sections, in reading order."""
     for section in sections:
@@ -250,3 +247,49 @@ def show_text(value: Any) -> Any:
     if isinstance(value, dict):
         return {show_text(key): show_text(inner) for key, inner in value.items()}
     return [show_text(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+SHOWN = 6  # Keys of each head that the table of a text shows
+
+
+@dataclass(frozen=True)
+class TextPage:
+    """A part of a page that notebooks show: no scripts, nothing is loaded."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        """The HTML, as notebooks ask for it."""
+        return self.html
+
+
+def render_text(
+    model: str,
+    query: int,
+    n: int,
+    tokens: pa.Table,
+    heads: pa.Table,
+    top_keys: pa.Table,
+    chosen: tuple[int, int] | None = None,
+) -> TextPage:
+    """Render the heads of a model on one text, as in ``attention_geometry.Analysis``, shaded by the weights of one."""
+    keys: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in top_keys.to_pylist():
+        keys[row["layer"], row["head"]].append(row)
+    if chosen is not None and chosen not in keys:
+        raise ValueError(f"there is no head {chosen[1]} in layer {chosen[0]}")
+    at = {} if chosen is None else {row["position"]: row for row in keys[chosen]}
+    return TextPage(
+        _make_environment()
+        .get_template("text.html.j2")
+        .render(
+            model=model,
+            query=query,
+            n=n,
+            chosen=chosen,
+            tokens=[(position, token, at.get(position)) for position, token in enumerate(tokens["token"].to_pylist())],
+            heads=[(row, keys[row["layer"], row["head"]][:SHOWN]) for row in heads.to_pylist()],
+            light=theme.LIGHT,
+            dark=theme.DARK,
+        )
+    )

@@ -114,7 +114,7 @@ def _describe_other_range(thresholds: Sequence[Row]) -> str:
     first = "" if low["threshold"] == high["threshold"] else f" ({low['threshold']})"
     return (
         "If one threshold is halved, doubled or changed by 10 %, between "
-        f" {percent(low['other_least'])}{first} and {percent(high['other_most'])} "
+        f"{percent(low['other_least'])}{first} and {percent(high['other_most'])} "
         f"({high['threshold']}) of all sequences and heads meet no rule."
     )
 

@@ -1,1 +1,1 @@
-"""Texts with what heads select in them: the reader of a page, and the page of one text."""
+"""Texts with what heads select in them: the reader of a page."""

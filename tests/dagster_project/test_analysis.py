@@ -37,7 +37,7 @@ from extract.capture import _use_recorder as use_recorder
 from extract.hub import silence_libraries
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
-from reports.text.page import render_text
+from reports.rendering import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
 from tests.reports.conftest import HOSTILE

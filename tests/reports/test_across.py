@@ -13,7 +13,7 @@ from reports.overviews import _split_numbers, write_comparison, write_index
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse
-from tests.reports.conftest import HOSTILE, SEVERAL, SMALL, THREE, TRAINED, TWIN, hostile_study
+from tests.reports.conftest import HOSTILE, SEVERAL, TRAINED, TWIN
 from tests.reports.driver import Browser
 from tests.reports.labels import DRAWN
 from tests.reports.pages import Page, unpacked
@@ -197,13 +197,12 @@ def test_hostile_names_stay_text(several: duckdb.DuckDBPyConnection, index: Path
 
 
 @pytest.mark.slow
-def test_both_pages_in_a_browser(browser: Browser, tmp_path: Path) -> None:
-    names, index = [SMALL.study, THREE.study, HOSTILE[0]], tmp_path / "index.html"
-    with warehouse(SMALL, THREE, hostile_study()) as connection:
-        compared(connection, tmp_path / "c.html", *names)
-        write_index(connection, index, reports={}, comparisons={}, families={})
-    for path, width in ((index, 390), (tmp_path / "c.html", 390)):
-        browser.wide(width)
+def test_both_pages_in_a_browser(
+    browser: Browser, index: Path, several: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    compared(several, tmp_path / "c.html", "small", "three", HOSTILE[0])
+    for path in (index, tmp_path / "c.html"):
+        browser.wide(390)
         try:
             browser.open(path)
             if path != index:
