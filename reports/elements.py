@@ -87,7 +87,7 @@ def layer_chart(
         layer=written,
         transform=[alt.CalculateTransform(**{"calculate": how, "as": name}) for name, how in texts.items()]
         or alt.Undefined,
-        data=alt.InlineData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
+        data=alt.InlineData(values=[{name: shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
         width="container",
@@ -154,9 +154,12 @@ _SHARE_TEXT = (
 """Its text, as an expression of Vega: a percentage as in sentences, but without many zeros."""
 
 
-def _shorten(value: Any) -> Any:
+def shorten(value: Any, digits: int = 6) -> Any:
+    """A number, or those of a list, with so many significant digits; NULL for one that is not finite."""
+    if isinstance(value, list):
+        return [shorten(item, digits) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.6g}") if isfinite(value) else None
+        return float(f"{value:.{digits}g}") if isfinite(value) else None
     return value
 
 

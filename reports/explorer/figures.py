@@ -6,7 +6,6 @@ thousand heads responds at once. Views have fixed widths, as concatenated views 
 
 import json
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 import altair as alt
@@ -21,6 +20,7 @@ from reports.elements import (
     head_grid,
     log_ticks,
     place_legend,
+    shorten,
     tooltips,
     write_layer,
 )
@@ -137,17 +137,8 @@ def _join_rows(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     for row in heads:
         values = {f"{name}_at_n" if name in at_n else name: value for name, value in row.items()}
         lists = of_head.get((row["layer"], row["head"]), {})
-        rows.append({name: _shorten(value) for name, value in (values | lists).items()})
+        rows.append({name: shorten(value, 3) for name, value in (values | lists).items()})
     return rows
-
-
-def _shorten(value: Any) -> Any:
-    """Round to three significant digits; values that are not finite become NULL."""
-    if isinstance(value, list):
-        return [_shorten(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.3g}") if isfinite(value) else None
-    return value
 
 
 def _make_choice(rows: Sequence[Row], first: Row) -> alt.Parameter:

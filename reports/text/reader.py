@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from geometry.quantities import TOP_KEYS
+from reports.elements import shorten
 from reports.explorer.figures import MOST_MEASURED, choose_opening, count_readable
 from reports.figures import Source
 from reports.findings.numbers import Row
@@ -58,9 +59,7 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     return {
         "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {_name_place(row): row["label"] for row in heads},
-        "keys": [
-            [list(map(_round, some)) if isinstance(some, list) else some for some in row.values()] for row in keys
-        ],
+        "keys": [[shorten(some, 3) if isinstance(some, list) else some for some in row.values()] for row in keys],
         "measures": measures,
         "patterns": {place: "; ".join(map(describe_label, some)) for place, some in groupby(labels, key=_name_place)},
         "examples": _list_examples(source, sequences),
@@ -146,7 +145,7 @@ def _list_ends(source: Source, heads: set[str]) -> dict[str, list[Any]]:
         if (place := _name_place(row)) in heads:
             found = ends.setdefault(place, [row["queries"], [], []])
             around = ["".join(map(show_token, row[side] or ())) for side in ("before", "after")]
-            where, token = (row["sequence"], row["query"], _round(row["recall"])), show_token(row["token"])
+            where, token = (row["sequence"], row["query"], shorten(row["recall"], 3)), show_token(row["token"])
             told = [*where, around[0], token, around[1]]
             found[1 if row["is_best"] else 2].append(told)
     return ends
@@ -162,7 +161,7 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
             label,
             meaning,
             by_label[label][0]["heads"],
-            [[show_text(_round(row[name])) for name in places] for row in by_label[label][:MOST_EXAMPLES]],
+            [[show_text(shorten(row[name], 3)) for name in places] for row in by_label[label][:MOST_EXAMPLES]],
         ]
         for label, meaning in PATTERNS.items()
         if label in by_label
@@ -171,8 +170,3 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
 
 def _name_place(row: Row) -> str:
     return f"{row['layer']}.{row['head']}"
-
-
-def _round(value: float | None) -> float | None:
-    """A number with three significant digits; a whole one as it is."""
-    return float(f"{value:.3g}") if isinstance(value, float) else value

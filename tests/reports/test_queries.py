@@ -808,9 +808,8 @@ def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnect
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)
 
 
-def test_any_margin_comes_before_none_in_examples() -> None:
-    with warehouse(THREE) as connection:
-        connection.execute("UPDATE head_taxonomy SET label = 'Other', margin = NULL")
-        connection.execute("UPDATE head_taxonomy SET margin = 0 WHERE layer = 2 AND head = 1")
-        (row,) = ask(connection, "label_examples", study="three", query=23).rows()
+def test_any_margin_comes_before_none_in_examples(three: duckdb.DuckDBPyConnection) -> None:
+    labels = "head_taxonomy SET label = 'Other', margin = CASE WHEN layer = 2 AND head = 1 THEN 0 END"
+    with changed(three, f"UPDATE {labels}"):
+        (row,) = ask(three, "label_examples", study="three", query=23).rows()
     assert (row["layer"], row["head"], row["heads"]) == (2, 1, 18)
