@@ -18,10 +18,12 @@ import torch
 from transformers import AutoConfig
 
 from benchmarks.checkpoints import VOCABULARY, write_checkpoint
+from dagster_project.analysis.claims.evidence import load_parts
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS, compute_claims, read_twin
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.landing import read_parts
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.warehouse.connection import connect
@@ -72,24 +74,27 @@ def measure_models(
         folder = home.root / "models" / family
         write_checkpoint(AutoConfig.for_model(family, **FAMILIES[family]), folder, dtype=torch.float32)
         names = [f"{family}-{seed}" for seed in seeds]
+        work: list[Work] = []
         for seed, name in zip(seeds, names, strict=True):
             model = {"id": str(folder), "weights": "random", "weights_seed": seed}
-            run_study(home, name, Study.model_validate(SETTINGS | {"model": model}))
-        for name, other in zip(names, names[1:] + names[:1], strict=True):
-            yield judge(home, name, other)
+            work.append(Work(home, name, Study.model_validate(SETTINGS | {"model": model}), ASSETS))
+            run_study(work[-1])
+        for one, other in zip(work, names[1:] + names[:1], strict=True):
+            yield judge(one, other)
 
 
-def run_study(home: Home, name: str, study: Study) -> None:
+def run_study(work: Work) -> None:
     """Make all assets of a study that its claims need, in this process."""
     for asset in ASSETS:
-        if asset.is_wanted(study) and asset.name not in BEFORE_CLAIMS:
-            find_asset(asset.name).make(Work(home, name, study, ASSETS))
+        if asset.is_wanted(work.study) and asset.name not in BEFORE_CLAIMS:
+            find_asset(asset.name).make(work)
 
 
-def judge(home: Home, name: str, twin: str) -> Outcome:
+def judge(work: Work, twin: str) -> Outcome:
     """The verdicts and facts of a landed study beside another one."""
-    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
-        tables = {table: rows.to_pylist() for table, rows in compute_claims(connection, read_twin(home, twin))}
+    with closing(connect(work.home.warehouse, studies=[work.name], described=False)) as connection:
+        load_parts(connection, read_parts(work))
+        tables = {table: rows.to_pylist() for table, rows in compute_claims(connection, read_twin(work.home, twin))}
     return Outcome(
         {row["claim"]: row["verdict"] for row in tables["claims"]},
         tuple(row["fact"] for row in tables["facts"] if row["place"] is not None),

@@ -170,7 +170,7 @@ def build_claims(work: Work) -> DerivedTables:
     twin = read_twin(work.home, find_twin_name(work.name, work.study))
 
     def compute(connection: "DuckDBPyConnection") -> Iterator[tuple[str, "pa.RecordBatch"]]:
-        load_parts(connection, _read_parts(work))
+        load_parts(connection, read_parts(work))
         yield from compute_claims(connection, twin)
 
     return DerivedTables(CLAIM_TABLES, compute)
@@ -183,7 +183,7 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     """
     sources, snapshot = open_sources(work.home, work.name, work.study), work.take_snapshot()
     check_tables(snapshot, list_summaries(work.assets))
-    parts = _read_parts(work) | _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
+    parts = read_parts(work) | _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
     units = count_units(
         count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, work.study
     )
@@ -196,7 +196,7 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     )
 
 
-def _read_parts(work: Work) -> dict[str, Any]:
+def read_parts(work: Work) -> dict[str, Any]:
     """The rows of every part, as streams that can be read once; none of what the study does not ask for."""
     snapshot = work.take_snapshot()
     wanted = [asset for asset in work.assets if asset.is_wanted(work.study)]
