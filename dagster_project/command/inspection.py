@@ -77,16 +77,9 @@ def parse_head(given: str | None, *, every: bool) -> tuple[int, int] | None:
 def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection: Inspection, *, go_on: bool) -> bool:
     """Load a model and print what its heads do with each text; return whether all texts could be measured.
 
-    Parameters
-    ----------
-    settings
-        Settings of the model as in ``studies.yaml``: ``model``, ``bos``, ``dtype`` and ``device``.
-    texts
-        Read one at a time, after the one before is printed.
-    go_on
-        Whether a text that cannot be measured is named on standard error, and the next one is read.
-
-    ``UserError`` if the model cannot be loaded, or a text cannot be measured and ``go_on`` is False.
+    ``settings`` are those of the model as in ``studies.yaml``; texts are read one at a time, after the one before is
+    printed. If ``go_on``, a text that cannot be measured is named on standard error, and the next one is read; else it
+    is a ``UserError``, as a model that cannot be loaded.
     """
     known = parse_study("text", {**settings, "corpus": EMBEDDED, "context_length": 2}, COMMAND_LINE)
     if known.model.id == SYNTHETIC:

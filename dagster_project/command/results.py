@@ -1,25 +1,31 @@
 """What ``run``, ``refresh`` and ``studies`` print: tables for people, or lines of JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from typing import Any
 
 import typer
 from rich import box
 from rich.table import Column, Table
 
+from dagster_project.analysis.metrics import Metrics
 from dagster_project.command import runs
 from dagster_project.command.output import build_table, escape_control_codes, make_console, print_table, write_object
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_family, list_families, list_readable_studies
 from dagster_project.upkeep.plan import Report
-from dagster_project.upkeep.progress import describe_state, merge_members
 from reports.effects.figures import summarise_effects
 from reports.headlines.findings import summarise
 from reports.queries import ask
 from storage.errors import UserError
-from storage.warehouse.connection import connect
+from storage.warehouse.connection import connect, locate_database
+from storage.zarr.arrays import TENSORS
+from storage.zarr.layers import list_attending_layers
+from storage.zarr.sequences import SequenceStore
 
 
 def print_results(home: Home, study: str, *, as_json: bool) -> None:
@@ -89,14 +95,14 @@ def print_studies(home: Home, family: str | None, *, as_json: bool) -> Iterable[
     if family is not None:
         families, unreadable = {family: find_family(home, family)}, {}
         readable = {name: readable[name] for name in families[family].members if name in readable}
-    rows: list[Mapping[str, object]] = [
+    rows: list[Mapping[str, Any]] = [
         {
             "study": name,
             "model": study.model.name,
             "corpus": study.corpus.name,
             "context_length": study.context_length,
             "sequences": study.sequences,
-            "state": describe_state(home, name, study),
+            "state": _describe_state(home, name, study),
         }
         for name, study in readable.items()
     ]
@@ -108,7 +114,51 @@ def print_studies(home: Home, family: str | None, *, as_json: bool) -> Iterable[
     names = ("study", "model", "corpus", "context", "sequences", "state")
     table = Table(*(Column(name, overflow="fold") for name in names), box=box.SIMPLE_HEAD)
     table.columns[0].no_wrap = True
-    for row in rows if family is not None else merge_members(rows, families):
+    for row in rows if family is not None else _merge_members(rows, families):
         table.add_row(*(escape_control_codes(str(cell)) for cell in row.values()))
     make_console().print(table)
     return unreadable.values()
+
+
+def _merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Family]) -> list[dict[str, Any]]:
+    """Rows of studies, where those of the members of a family are one row, in the place of the first.
+
+    A column in which members differ has the number of its values; their states are counted.
+    """
+    owner = {member: name for name, family in families.items() for member in family.members}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(owner.get(row["study"], row["study"]), []).append(row)
+    return [
+        dict(group[0]) if name not in families else _merge_rows(families[name], group) for name, group in groups.items()
+    ]
+
+
+def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for the members of a family."""
+    values = {key: list(dict.fromkeys(row[key] for row in rows)) for key in rows[0]}
+    merged = {key: distinct[0] if len(distinct) == 1 else f"{len(distinct)} values" for key, distinct in values.items()}
+    states = Counter(row["state"].partition(":")[0] for row in rows)
+    states_text = ", ".join(f"{number} {state}" for state, number in states.items())
+    return {**merged, "study": family.name, "state": f"{len(rows)} studies by {family.axis}: {states_text}"}
+
+
+def _describe_state(home: Home, name: str, study: Study) -> str:
+    """The state of a study in a few words, from not run to reported."""
+    if locate_database(home.warehouse, name).exists():
+        return "reported" if home.report(name).exists() else "landed"
+    try:
+        if not home.tensors(name).exists():
+            return "not run; needs a GPU" if study.needs_gpu else "not run"
+    except UserError:  # an object store that does not answer
+        return "unknown: its tensors cannot be reached; see doctor"
+    try:
+        store = SequenceStore.open(home.tensors(name), TENSORS)
+        if home.metrics(name).exists():
+            total = len(list_attending_layers(store))
+            missing = len(Metrics.of(home, name, store, study.analysis).find_missing())
+            return f"measured: {total - missing} of {total} layers"
+        total = store.sizes["sequence"]
+        return f"extracted: {total - len(store.find_missing())} of {total} sequences"
+    except Exception:  # noqa: BLE001 (the other studies are still listed)
+        return "extracted: cannot be read; see doctor"

@@ -41,10 +41,7 @@ def serve(command: Sequence[str]) -> int:
 
     The standard input of the command is a pipe that is closed when this process ends in any way.
 
-    Returns
-    -------
-    int
-        The command's exit code, or 128 plus the number of the signal.
+    Returns the command's exit code, or 128 plus the number of the signal.
     """
     signals: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:  # noqa: S603 (no shell, our own interpreter)

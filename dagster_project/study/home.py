@@ -202,14 +202,7 @@ class Home:
         They are renamed, so that each is complete or absent whenever the process is killed. If the body fails before
         there are new tensors, they are restored; after that they stay next to the new ones until
         ``discard_replaced``, which is called once the new ones are complete. Stores in an object store, which cannot
-        rename, are deleted on entry.
-
-        Parameters
-        ----------
-        claimed
-            Whether the caller has claimed the study; if not, the body claims it itself, or in several steps.
-
-        ``UserError`` if another process is working on the study.
+        rename, are deleted on entry. ``claimed``: the caller has claimed the study, and not the body in its steps.
         """
         with nullcontext() if claimed else self.claim(study):
             moved = self._set_aside(study)

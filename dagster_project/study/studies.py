@@ -119,13 +119,7 @@ def _list_names(shipped: Entries, own: Entries) -> list[str]:
 
 
 def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
-    """As ``list_studies``, but an error in one study or file does not hide the others.
-
-    Returns
-    -------
-    tuple
-        The studies that can be read, by name; the errors of the others, by name, or of a file, by its path.
-    """
+    """The studies that can be read, by name; and the errors of the others, by name, or of a file, by its path."""
     shipped = _read_entries(locate_shipped_file())
     errors: dict[str, UserError] = {}
     try:
@@ -405,14 +399,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a YAML document.
-
-    Raises
-    ------
-    yaml.YAMLError
-        If it is not valid, a key occurs twice, it holds a value that cannot be read, or it is too large, too deeply
-        nested or has too many values or references.
-    """
+    """Parse a YAML document; ``YAMLError`` also if it is too large, or has too many levels, values or aliases."""
     return deepcopy(_load_document(text))
 
 

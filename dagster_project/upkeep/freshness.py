@@ -24,12 +24,7 @@ def find_stale_assets(home: Home, name: str, study: Study, force: str | None = N
 
     An asset that depends on a stale one is stale. No model is loaded, and the network is used for object stores only:
     local models and corpora are hashed; for those on the hub, the recorded commit is used, so that later commits to a
-    branch are not noticed.
-
-    Parameters
-    ----------
-    force
-        An asset that counts as stale in any case.
+    branch are not noticed. ``force`` counts as stale in any case.
 
     ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer.
     """

@@ -69,6 +69,7 @@ def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path
     assert states(copied) == before
 
 
+@pytest.mark.long  # writes a page in a process of its own
 def test_a_page_is_written_without_the_libraries_of_tensors_and_of_data_frames(copied: Path) -> None:
     command = [sys.executable, "-c", MODULES, "report", "mine", "--home", copied]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=True)

@@ -25,7 +25,7 @@ import pytest
 
 import storage
 from dagster_project.command import output
-from dagster_project.command.output import TABLE_ROWS, answer, check_format
+from dagster_project.command.output import answer, check_format
 from storage.errors import UserError
 from storage.warehouse.connection import ENTRY, Reader, locate_database, write_entry
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
@@ -86,13 +86,16 @@ def test_a_file_of_ones_own_is_joined_and_printed_as_markdown(mine: Path, tmp_pa
 WIDE = ("study", "sequence", "query", "layer", "head", "n", "k_in", "k_out", "r_min", "r_max", "recall", "precision")
 
 
-def test_a_table_that_goes_to_a_pipe_has_every_column_ends_after_some_rows_and_says_so(mine: Path) -> None:
+def test_a_table_that_goes_to_a_pipe_has_every_column_ends_after_some_rows_and_says_so(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "TABLE_ROWS", 50)
     found = attention_geometry("sql", f"SELECT {', '.join(WIDE)} FROM selection", home=mine)
     rows = found.text.splitlines()
     assert tuple(rows[1].split()) == WIDE
     assert "…" not in found.text
-    assert f"Showing the first {TABLE_ROWS} rows" in found.errors
-    assert sum(line.split()[:1] == ["mine"] for line in rows) == TABLE_ROWS
+    assert "Showing the first 50 rows" in found.errors
+    assert sum(line.split()[:1] == ["mine"] for line in rows) == 50
 
 
 def test_json_is_json(mine: Path) -> None:

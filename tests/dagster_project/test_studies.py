@@ -74,7 +74,7 @@ def test_any_file_is_read_or_refused(content: bytes) -> None:
             read_studies(path)
 
 
-@settings(max_examples=15)
+@settings(max_examples=5)
 @given(
     chosen=st.lists(names, unique=True, max_size=4),
     identity=st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12),
