@@ -43,6 +43,7 @@ from reports.findings.numbers import count
 from reports.queries import read_query
 from storage.errors import UserError
 from storage.warehouse import rows
+from storage.warehouse.landing import join_parts
 from storage.warehouse.relations import create_relations, create_tables, fill
 from storage.zarr.layers import list_attending_layers
 
@@ -427,15 +428,15 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
     with closing(duckdb.connect()) as connection:
         create_tables(connection)
         create_relations(connection, described=False)
+        parts: dict[str, list[pa.RecordBatch]] = {}
         for table, batch in landed:
-            if table in rows.UNLANDED:
-                continue
-            check_stopped()
-            connection.register("incoming", batch)
-            connection.execute(
-                f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (of sql/schema)
-                {"study": STUDY},
-            )
+            parts.setdefault(table, []).append(batch)
+        for table in filter(parts.__contains__, sql.list_names("schema")):
+            for batch in join_parts(sql.read_statement("schema", table), parts):
+                check_stopped()
+                connection.register("incoming", batch)
+                insert = f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming"  # noqa: S608 (of schema)
+                connection.execute(insert, {"study": STUDY})
         for table in DERIVED:
             check_stopped()
             fill(connection, sql.read_statement("derived", table), STUDY)
