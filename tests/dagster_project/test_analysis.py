@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -33,7 +33,7 @@ import storage
 from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
 from extract.architectures import restore_attention
-from extract.capture import _use_recorder as use_recorder
+from extract.capture import ATTENTION
 from extract.hub import silence_libraries
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
@@ -362,6 +362,14 @@ def test_another_thread_computes_with_the_models_own_attention_meanwhile(
     analyze(model, TOKENIZER, TEXT)
     assert len(others) == 6, "probed and captured"
     assert all(torch.equal(other, expected) for other in others)
+
+
+@contextmanager
+def use_recorder(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model call the attention function of this program inside the context, as a capture does."""
+    with restore_attention(model):
+        model.set_attn_implementation(ATTENTION)
+        yield
 
 
 def test_a_pass_that_is_under_way_ends_with_the_masks_it_began_with() -> None:
