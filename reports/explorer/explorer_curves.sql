@@ -13,7 +13,9 @@ keys AS (
     GROUP BY layer, head
 ),
 means AS (
-    SELECT layer, head, n, precision, n * floor_of_one AS precision_floor, recall
+    SELECT
+        layer, head, n, precision, n * floor_of_one AS precision_floor, recall,
+        norm_s, norm_s_without_sink, norm_s_without_last, cos_sink, cos_last
     FROM selection_means
     LEFT JOIN keys USING (layer, head)
     SEMI JOIN grid ON n = point
