@@ -90,8 +90,9 @@ def test_texts_are_read_from_standard_input_with_one_model(
 ) -> None:
     loads, load = [], models.load
     monkeypatch.setattr(models, "load", lambda known: loads.append(known) or load(known))
-    found = inspect(tmp_path, stdin=f"{text(12)}\n\n{text(9)}\n", model=inputs / "llama")
-    assert [line["text"] for line in found] == [text(12), text(9)]
+    texts = [text(12).strip(), text(9).strip()]
+    found = inspect(tmp_path, stdin="\n\n".join(texts), model=inputs / "llama")
+    assert [line["text"] for line in found] == texts
     assert len(loads) == 1
 
 
