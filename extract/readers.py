@@ -137,4 +137,13 @@ def _read_parquet(file: TextFile, column: str) -> Iterator[str]:
 def _describe_encoding_error(file: TextFile) -> str:
     if file.name.endswith(".parquet"):
         return f"The corpus '{file.name}' has a row whose text is not UTF-8; write it again"
-    return f"The corpus '{file.name}' is not UTF-8; convert it with iconv -t UTF-8, which says where"
+    position = 0
+    with pa.input_stream(str(file.path), compression="detect") as opened:
+        for line in io.BufferedReader(opened):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                position += error.start
+                break
+            position += len(line)
+    return f"The corpus '{file.name}' is not UTF-8 at byte {position}; convert it with iconv -t UTF-8"

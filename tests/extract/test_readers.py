@@ -152,7 +152,7 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
     ("name", "content", "message"),
     [
         ("empty.txt", b"", "is empty"),
-        ("latin.txt", b"caf\xe9\n", "is not UTF-8; convert it with iconv"),
+        ("latin.txt", b"\xc3\xa9\ncaf\xe9\n", "is not UTF-8 at byte 6; convert it with iconv -t UTF-8"),
         ("latin.jsonl.gz", gzip.compress(b'{"text": "caf\xe9"}\n'), "is not UTF-8"),
         ("wide.txt", "wide".encode("utf-16"), "is not UTF-8"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
