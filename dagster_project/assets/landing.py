@@ -41,6 +41,7 @@ from reports.findings.claims import format_threshold
 from storage.errors import UserError
 from storage.files.parts import read_inputs, read_part
 from storage.files.places import LocalPlace
+from storage.files.staging import make_staging_path
 from storage.warehouse import rows
 from storage.warehouse.connection import connect, locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
@@ -190,8 +191,9 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     declared = [sql.read_statement("schema", table) for table in sql.list_names("schema")]
     given = [table for table in declared if table.name not in {*sql.list_names("derived"), *CLAIM_TABLES}]
     counts = {table.name: count_rows(table, units) for table in declared}
+    spill = make_staging_path(work.home.warehouse / work.name)  # a landing removes it with its own
     return (
-        {table.name: join_parts(table, parts) for table in given},
+        {table.name: join_parts(table, parts, spill) for table in given},
         {table: count for table, count in counts.items() if count is not None},
     )
 

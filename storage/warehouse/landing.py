@@ -274,8 +274,11 @@ def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-def join_parts(table: sql.Statement, parts: Mapping[str, Batches]) -> Batches:
-    """The rows of a table of ``sql/schema`` from its parts, in the order of its key if they are joined."""
+def join_parts(table: sql.Statement, parts: Mapping[str, Batches], spill: Path | None = None) -> Batches:
+    """The rows of a table of ``sql/schema`` from its parts, in the order of its key if they are joined.
+
+    Joining takes ``MEMORY`` bytes at most; what needs more is written to the folder ``spill``, if one is given.
+    """
     if table.parts is None:
         yield from parts.get(table.name, ())
         return
@@ -283,7 +286,8 @@ def join_parts(table: sql.Statement, parts: Mapping[str, Batches]) -> Batches:
     begun = {name: next(stream, None) for name, stream in streams.items()}
     if not any(begun.values()):
         return
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"temp_directory": str(spill or "")}) as connection:
+        bound_memory(connection, MEMORY)
         connection.execute(
             f"CREATE SCHEMA declared; {table.text.replace('CREATE TABLE ', 'CREATE TABLE declared.', 1)}"
         )
