@@ -18,7 +18,6 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_family, list_families, list_readable_studies
 from dagster_project.upkeep.plan import Report
-from reports.effects.figures import summarise_effects
 from reports.headlines.findings import summarise
 from reports.queries import ask
 from storage.errors import UserError
@@ -41,6 +40,8 @@ def print_results(home: Home, study: str, *, as_json: bool) -> None:
         write_object({"study": study, "results": table.rows(), "claims": claims, **pages})
         return
     if heads:
+        from reports.effects.figures import summarise_effects  # here, because it loads Altair
+
         sentences.append(summarise_effects(heads, associations))
     make_console().print(build_table(table.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:

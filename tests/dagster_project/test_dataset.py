@@ -147,7 +147,7 @@ def test_the_queries_of_the_card_run_as_they_stand(hosted: Path) -> None:
 
 def test_every_column_has_a_meaning(hosted: Path) -> None:
     _, rest = read_card(hosted)
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", rest, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\w\[\]]+) \| (.+) \|$", rest, re.MULTILINE)
     listed = [(name, kind.upper()) for name, kind, _ in rows]
     with duckdb.connect() as connection:
         stored = [

@@ -313,7 +313,7 @@ def test_metrics_of_tables_are_theirs(tree: Path, mine: Path) -> None:
         """).fetchall()
         above = connection.sql("""
             SELECT layer, head, value - null_value, difference_low FROM separability
-            WHERE n = 4 AND measure = 'auc' AND null_model = 'shuffled_values' ORDER BY ALL
+            WHERE n = 4 AND measure = 'auc' AND null_model = 'shuffled_values' AND layer IS NOT NULL ORDER BY ALL
         """).fetchall()
         sinks = connection.sql("""
             SELECT layer, head, avg(sink) FROM head_patterns WHERE text = 'corpus' GROUP BY ALL ORDER BY ALL

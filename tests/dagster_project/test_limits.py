@@ -321,10 +321,21 @@ def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "given", [[], [1, 1], [0], [-1], [1 / 65], [65], ["hot"], [True], 1, [float("nan")], list(range(1, 18))]
+    ("given", "why"),
+    [
+        ([], "at least 1 item"),
+        ([1, 1], "every value once"),
+        ([1 / 65], "greater than or equal to 0.015625"),
+        ([65], "less than or equal to 64"),
+        (["hot"], "a valid number"),
+        ([True], "a valid number"),
+        (1, "a valid tuple"),
+        ([float("nan")], "a finite number"),
+        (list(range(1, 18)), "at most 16 items"),
+    ],
 )
-def test_what_is_no_list_of_temperatures_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match="list of 1 to 16 distinct numbers from 1/64 to 64"):
+def test_what_is_no_list_of_temperatures_is_refused(given: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         AnalysisSettings(temperatures=given)
 
 
