@@ -4,9 +4,6 @@
 part of one sequence, most often a layer, and a file, which Zarr writes under another name and renames. Every chunk ends
 with its CRC32C, and chunks of nothing but fill are written too, so that a lost one is noticed. The ledger entry of a
 sequence is written after its data, so a killed writer loses at most the sequence in progress.
-
-Finished stores of earlier versions are read as well: their arrays may be sharded, a shard a sequence, and they have
-neither digests nor checksums of sequences.
 """
 
 import hashlib
@@ -79,11 +76,8 @@ class SequenceStore:
                 f"The store {path} has format version {value}, this program reads {FORMAT_VERSION}; "
                 "run the study again with --fresh to rebuild it"
             )
-        attributes = dict(group.attrs)
-        if DIGEST in attributes and _seal_attributes(attributes) != attributes:
+        if _seal_attributes(group.attrs) != dict(group.attrs):
             raise _make_damage_error(path, f"{DOCUMENT}: it has changed since it was written")
-        if lacking := {"sizes", "layers", "provenance"} - attributes.keys():
-            raise _make_damage_error(path, f"{DOCUMENT}: it has no '{min(lacking)}'")
         store = cls(path, group, specs)
         store._validate()
         return store
@@ -147,8 +141,6 @@ class SequenceStore:
         if not self.find_missing():
             old.pop("versions", None)
             new.pop("versions", None)
-        elif self._find_array(CHECKSUMS) is None:
-            old["layout"], new["layout"] = "of an earlier version", "chunks of a layer"
         return old, new
 
     def _validate(self) -> None:
@@ -175,23 +167,23 @@ class SequenceStore:
         ``UserError`` if a chunk or document is damaged, lost, or another than was written; if only the ledger entry of
         a sequence is lost; or if an object store does not answer.
         """
-        ledger, written = self.read_ledger(), self._find_array(CHECKSUMS)
-        names: Any = [] if written is None else written.attrs["arrays"]
+        ledger, written = self.read_ledger(), self._require_array(CHECKSUMS)
+        names: Any = written.attrs["arrays"]
         for sequence in range(self.sizes["sequence"]):
             parts = (slice(sequence, sequence + 1), slice(0, len(names)))
-            checksums = np.zeros(0) if written is None else self._read_part(written, parts)[0]
+            checksums = self._read_part(written, parts)[0]
             if not ledger[sequence] and checksums.any():
                 raise UserError(f"The ledger entry of sequence {sequence} of {self.path} is lost; run the study again")
             for name in sorted(self._present.keys() - {LEDGER, *self.dropped}) if ledger[sequence] else ():
                 array = self.array(name)
                 data = self._read_part(array, _split_index(sequence, array.shape)[0])[0]
-                if name in names and _compute_checksum(data, array.dtype) != checksums[names.index(name)]:
+                if _compute_checksum(data, array.dtype) != checksums[names.index(name)]:
                     self._refuse_damage(array, sequence)
         self._check_documents()
 
     def _check_documents(self) -> None:
         """Compare the documents of all arrays with their digests; ``UserError`` if one has changed."""
-        recorded: Any = self._group.attrs.get(DOCUMENTS, {})
+        recorded: Any = self._group.attrs[DOCUMENTS]
         for name, digest in recorded.items():
             if _compute_digest(self._read_document(name)) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
@@ -421,8 +413,7 @@ class SequenceStore:
             self._record_dropped(dropped)
 
     def _record_dropped(self, names: Sequence[str]) -> None:
-        attributes = {**self._group.attrs, "dropped": names}
-        self._group.attrs.put(_seal_attributes(attributes) if DIGEST in attributes else attributes)
+        self._group.attrs.put(_seal_attributes({**self._group.attrs, "dropped": names}))
 
     def _delete_chunks(self, names: Collection[str]) -> None:
         """Delete all chunks of these arrays, and leftovers of killed processes."""
@@ -452,7 +443,7 @@ def _iterate_chunks(
     array: "zarr.Array[Any]", parts: Sequence[slice]
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
     """The position of every file of an array that a block has a part of, and the slices of that part in the block."""
-    edges = array.shards or array.chunks
+    edges = array.chunks
     counts = (range(part.start // edge, ceil(part.stop / edge)) for part, edge in zip(parts, edges, strict=True))
     for position in product(*counts):
         starts = (at * edge - part.start for at, edge, part in zip(position, edges, parts, strict=True))

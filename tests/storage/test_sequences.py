@@ -71,43 +71,13 @@ BLOCKS: list[Any] = [
 ]
 
 
-def _let_be_of_an_earlier_version(store: SequenceStore) -> None:
-    """Shard the arrays, a shard a sequence, and take digests and checksums away."""
-    group, finished = _plain_to_write(store.path), np.flatnonzero(store.read_ledger())
-    for name, spec in store.specs.items():
-        array = store.array(name)
-        data, shape = np.asarray(array[:]), array.shape
-        again = group.create_array(
-            name,
-            shape=shape,
-            dtype=array.dtype,
-            chunks=(1, *(1 for _ in shape[1:-1]), *shape[1:][-1:]),
-            shards=(1, *shape[1:]),
-            compressors=array.compressors,
-            fill_value=spec.fill,
-            overwrite=True,
-        )
-        for sequence in finished:
-            again[sequence] = data[sequence]
-    shutil.rmtree(Path(store.path) / "checksums")
-    group.attrs.put({name: value for name, value in group.attrs.items() if name not in {"digest", "documents"}})
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_store_is_read_as_numpy_reads_it(tmp_path: Path, earlier: bool) -> None:
-    """With chunks that are fill; sequence 2 is not written. To a store of an earlier version no chunks are added."""
-    specs = [spec for spec in TENSORS if not spec.optional]
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
+def test_a_store_is_read_as_numpy_reads_it(tmp_path: Path) -> None:
+    """With chunks that are fill; sequence 2 is not written."""
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     written = [one_sequence(0), one_sequence(1)]
     written[1]["values"][1, 0] = np.nan
     for sequence, arrays in enumerate(written):
         store.write(sequence, arrays)
-    if earlier:
-        _let_be_of_an_earlier_version(store)
-        with pytest.raises(UserError, match=r"layout \(stored 'of an earlier version'.*Run again with --fresh"):
-            SequenceStore.resume(store.path, specs, SIZES, provenance())
-        store = SequenceStore.open(store.path, TENSORS)
-        store.verify()
     assert store.find_missing() == [2]
     for name in ("values", "attention"):
         whole = np.stack([*(arrays[name] for arrays in written), np.full_like(written[0][name], np.nan)])
