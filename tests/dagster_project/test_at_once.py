@@ -28,6 +28,7 @@ def _open_records(home: Path, barrier: Barrier, complaint: Path) -> None:
         raise
 
 
+@pytest.mark.slow
 def test_records_of_a_fresh_data_root_are_opened_by_several_processes(tmp_path: Path) -> None:
     """Dagster itself creates its tables, and adds partitions, with no lock."""
     import_module("dagster._core.storage.sqlite_storage")  # here, and not by each of the processes

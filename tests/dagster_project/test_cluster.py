@@ -217,6 +217,7 @@ def test_an_interrupted_run_leaves_no_worker_at_work(
     assert len(open_metrics(home).find_missing()) == LAYERS - 1, "which it does not write"
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_workers_of_one_that_was_killed(
     tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster.use_scheduler(dask.address) as client:
         assert client is not None

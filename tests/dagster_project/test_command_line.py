@@ -165,6 +165,7 @@ def test_a_question_shows_its_statement_and_its_answer(landed_root: Path) -> Non
     assert list(rows[0])[:4] == ["layer", "Retriever", "Mixer", "Reset"]
 
 
+@pytest.mark.slow
 def test_the_page_has_every_question_and_mistakes_are_one_line(landed_root: Path) -> None:
     page = attention_geometry("tour", "--format", "markdown", home=landed_root).text
     assert page.count("\n## ") == page.count("\n```sql\n") == len(list_examples())
@@ -212,6 +213,7 @@ def run_in_shell(line: str, **variables: str) -> tuple[int, bytes, str]:
     return done.returncode, done.stdout, done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_of_latin_1_keeps_what_it_has_and_formats_are_utf_8(tmp_path: Path) -> None:
     line = f"AG sql \"SELECT 'é ρ' AS a\" --home {tmp_path} --format "
     code, shown, errors = run_in_shell(f"{line} table", PYTHONIOENCODING="latin-1")

@@ -135,6 +135,7 @@ def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists(), "loading definitions made a data root"
 
 
+@pytest.mark.slow
 def test_loading_definitions_imports_nothing_heavy_and_sets_what_libraries_read() -> None:
     script = (
         "import json, os, sys; from dagster_project.definitions import defs; defs(); "
@@ -213,6 +214,7 @@ def test_a_study_deleted_by_hand_is_no_partition_any_more(copied: Path) -> None:
         assert "deleted-by-hand" not in own.get_dynamic_partitions("study")
 
 
+@pytest.mark.slow
 def test_another_project_has_them_beside_its_own(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an asset, a job and an executor of the same names; a study then runs from there, in one process."""
     monkeypatch.setenv(HOME_VARIABLE, str(copied))

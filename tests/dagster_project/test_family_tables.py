@@ -213,6 +213,7 @@ def test_a_family_is_replaced_as_a_whole_or_not_at_all(
     assert [path.name for path in copied.glob("*.partial*")] == []
 
 
+@pytest.mark.slow
 def test_the_page_of_a_family_shows_its_numbers(lacking: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     links = {"steps-1": "../reports/steps-1.html"}
     path = write_family(lacking, "steps", tmp_path / "page.html", home="../index.html", reports=links)

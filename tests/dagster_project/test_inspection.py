@@ -154,6 +154,7 @@ def test_the_table_and_the_text_are_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in ranked + shown, "a pipe has no colours"
 
 
+@pytest.mark.slow
 def test_characters_of_several_tokens_are_whole(tmp_path: Path) -> None:
     text = f"{TEXT} Grüße, か 🙂"
     (found,) = inspect(tmp_path, "--head", "0.3", text)
@@ -209,6 +210,7 @@ def test_the_gallery_finds_the_head_and_the_keys_that_it_names(tmp_path: Path) -
     assert all(key["within_r_min"] for key in found["top_keys"][:2])
 
 
+@pytest.mark.slow
 def test_the_statements_of_the_gallery_run(mine: Path) -> None:
     statements = re.findall(r"^```sql\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
     assert len(statements) == 2

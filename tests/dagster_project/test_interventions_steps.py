@@ -191,6 +191,7 @@ def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) ->
     assert {row["sequences"] for row in found} == {2}
 
 
+@pytest.mark.slow
 def test_effects_land_and_break_no_check(home: Home) -> None:
     landed = making.land(home, NAME)
     assert landed.published, landed.violations

@@ -35,6 +35,7 @@ def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
     return {table: making.rows(work.home, work.name, table) for asset in WANTED for table in asset.tables}
 
 
+@pytest.mark.slow
 def test_tables_made_at_once_are_those_made_one_by_one(work: Work, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         made = make_each(work, WANTED)

@@ -80,6 +80,7 @@ def test_queries_that_are_no_numbers_or_beyond_the_context_are_refused(tmp_path:
     assert "below context_length, which is 32" in refused.complaint
 
 
+@pytest.mark.slow
 def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -> None:
     assert comparison == two / "comparisons" / "mine+small.html"
     assert comparison in targets(two / "index.html")

@@ -145,6 +145,7 @@ def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
     assert {row["heads"] for row in model} == {4, 8}  # a window hides the largest N from a layer
 
 
+@pytest.mark.slow
 def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home: Home) -> None:
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
     query, n = 0, 4

@@ -153,6 +153,7 @@ def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: 
     assert files(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))

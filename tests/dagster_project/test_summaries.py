@@ -313,7 +313,8 @@ def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, val
     return next(n for n in range(1, len(errors) + 2) if (errors[n - 1 :] < limit).all())
 
 
-@pytest.mark.parametrize("share", [50, 90, 99, "renormalised_10"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("share", [90, 50, 99, "renormalised_10"])
 def test_keys_of_a_share_of_the_weight_are_means_with_intervals_of_heads_layers_and_model(
     home: Home, share: int | str
 ) -> None:
@@ -510,7 +511,8 @@ def test_geometry_of_heads_is_the_mean_over_sequences(home: Home) -> None:
     assert apart > len(found) / 2  # mutation control: one sequence
 
 
-@pytest.mark.parametrize("most", [4 * 5 * 4 * QUERIES[-1], 4 * 2 * 4 * QUERIES[-1], 1], ids=["layer", "some", "one"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("most", [4 * 2 * 4 * QUERIES[-1], 4 * 5 * 4 * QUERIES[-1], 1], ids=["some", "layer", "one"])
 def test_means_are_the_same_however_much_is_read_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
@@ -529,7 +531,8 @@ def test_means_are_the_same_however_much_is_read_at_once(
         assert all(map(near, some, numbers)), table
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("query", range(3))
 def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
     """Bit for bit in the metrics, and row for row in what is made of one query."""

@@ -1,6 +1,7 @@
 """Facts of made-up models: told where they are there, in the order of what is certain, and otherwise not."""
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,12 @@ from dagster_project.analysis.claims.evidence import Sample
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import MEASURES, compute_claims
 from geometry.statistics.arrangements import build_shapes, measure_change
-from tests.dagster_project.claims.judged import NOTHING, Rows, compute, key, make_twin
+from tests.dagster_project.claims import judged
+from tests.dagster_project.claims.judged import NOTHING, Rows, key, make_twin
 from tests.dagster_project.claims.made_up import QUERY, make_evidence, make_tables
+
+compute = partial(judged.compute, effects=False)
+"""The tables of a made-up model without effects, of which no fact tells and which take half of the time."""
 
 LOW, HIGH = 0.1, 1.8
 STEP = {"layers": 12, "deeper": (LOW, LOW, HIGH, HIGH, HIGH, HIGH)}
@@ -88,6 +93,9 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
 ]
 """How models differ, words of the sentences of what there is, and what is not there."""
 
+QUICK = (0, 4, 5)
+"""A model with facts of several subjects, one of layers of two kinds, one with too few layers."""
+
 
 def tell(rows: dict[str, Rows]) -> dict[str, str]:
     """The sentences that are told, in their order."""
@@ -106,7 +114,10 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
     assert sorted(told, key=lambda row: row["place"]) == sorted(told, key=lambda row: -row["effect"])
 
 
-@pytest.mark.parametrize(("changed", "words", "silent"), MODELS)
+@pytest.mark.parametrize(
+    ("changed", "words", "silent"),
+    [pytest.param(*model, marks=[] if at in QUICK else pytest.mark.slow) for at, model in enumerate(MODELS)],
+)
 def test_sentences_follow_the_numbers_and_what_is_not_there_is_not_told(
     changed: dict[str, Any], words: dict[str, str], silent: set[str]
 ) -> None:
@@ -132,7 +143,7 @@ def test_facts_that_random_weights_show_too_are_not_told() -> None:
 
 def test_recall_over_context_is_compared_at_the_same_n(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recall that falls with N is lower on the average over more N, although no N differs."""
-    tables = make_tables(shorter=0.0)
+    tables = make_tables(shorter=0.0, effects=False)
     counts = tables["selection_counts"]
     own = counts["n"] < np.where(counts["query"] == QUERY, QUERY + 1, QUERY // 2 + 1)
     tables["selection_counts"] = counts = {name: np.asarray(column)[own] for name, column in counts.items()}

@@ -152,6 +152,7 @@ def test_the_claim_about_the_error_has_the_numbers_of_the_table(confirmed: dict[
         assert found == pytest.approx([row_of[kind, of][f"{column}{end}"] for end in ("", "_low", "_high")]), name
 
 
+@pytest.mark.slow
 def test_an_error_that_rises_with_the_loss_must_be_ahead_of_each_rival() -> None:
     """Of equals it is not; what does not measure it says so."""
     equal = key(compute(rivals=0.01)["claim_parts"], "claim", "part")
