@@ -395,9 +395,12 @@ def test_learned_sinks_leave_rows_below_one() -> None:
 def test_inputs_are_left_as_they_are() -> None:
     weights, values = grouped(random_head, 2, 2, 30, 4)
     before = weights.copy(), values.copy()
+    selection_profile(weights, values)
+    compiled = [*host.fill_profile.signatures]  # type: ignore[attr-defined]
     for array in (weights, values):
         array.flags.writeable = False
     profile = selection_profile(weights, values)
+    assert host.fill_profile.signatures == compiled, "compiled anew for arrays that are read-only"  # type: ignore[attr-defined]
     assert_identical(profile, selection_profile(np.asfortranarray(weights), np.asfortranarray(values)))
     np.testing.assert_array_equal(weights, before[0])
     np.testing.assert_array_equal(values, before[1])
