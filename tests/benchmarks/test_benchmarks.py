@@ -57,6 +57,7 @@ def test_every_benchmark_gives_positive_finite_ratios(benchmark: Benchmark) -> N
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
 
 
+@pytest.mark.slow
 def test_heads_of_the_made_up_checkpoint_have_a_sink_and_those_without_one_do_not(tmp_path: Path) -> None:
     shape = checkpoints.SMOLLM2 | {"num_hidden_layers": 2}
     seen = {}
@@ -73,6 +74,7 @@ def test_heads_of_the_made_up_checkpoint_have_a_sink_and_those_without_one_do_no
     assert seen[False].max() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.one_case
 def test_the_table_of_large_models_scales_what_is_measured() -> None:
     rows = large.build_table(n=64, long=64, repeats=1).splitlines()

@@ -82,7 +82,7 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(texts=DOCUMENTS, keys=st.integers(2, 9), pack=st.booleans(), with_bos=st.booleans())
 def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, with_bos: bool) -> None:
     """Asked for every window there is, the choice holds each exactly once; asked for one more, it says so."""

@@ -322,6 +322,7 @@ def test_a_full_disk_keeps_what_is_written_and_continues(
     assert tree(path) == tree(uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +404,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     assert (store.read("batch", ...) == BATCH).all()
 
 
+@pytest.mark.long
 def test_out_of_memory_later_begins_again_there_and_a_stopped_run_goes_on_with_the_smaller_batch(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -515,6 +517,7 @@ def capture_all(inputs: Path, tokens: np.ndarray) -> Capture:
     return capture(model, how, ids, QUERIES, buffers, every_query=True)
 
 
+@pytest.mark.slow
 def test_arrays_and_types_that_are_asked_for_are_stored_beside_the_same_others(
     inputs: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:

@@ -398,6 +398,7 @@ def list_ignored(header: Header) -> set[str]:
     return {name for name in names if not any(is_noticed(header, name, value) for value in values)}
 
 
+@pytest.mark.one_case
 @every_architecture
 def test_a_file_is_read_as_the_same_weights_in_safetensors_and_nothing_of_it_is_ignored(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

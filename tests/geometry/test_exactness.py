@@ -151,6 +151,7 @@ class TestTheEmbeddedModel:
             assert unexplained(profile, found, *of_head, **asked) == {}
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(("kind", "d"), [("random", 8), ("assumed", 128), ("saturated", 32)])
 def test_counts_of_8192_keys(kind: str, d: int) -> None:
     sizes = np.concatenate([[1, 2, 8190, 8191], np.random.default_rng(d).integers(1, 8192, 60)])

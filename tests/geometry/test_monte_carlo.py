@@ -314,6 +314,7 @@ def test_an_ingredient_is_changed_and_nothing_else() -> None:
     assert effects(TABLE)["a_min_in"]["log_miss_high"] == pytest.approx(np.mean(found), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_parameter_is_tested_where_its_term_is_present() -> None:
     assert {name: row["untested"] for name, row in effects(replace(TABLE, beta=8.0)).items() if row["untested"]} == {
         "beta": "ρ_out is within what independent directions have by chance, so that β is not in the bounds"

@@ -63,6 +63,7 @@ def test_equals_the_definitions(n: int, d: int, settings: dict[str, Any]) -> Non
         assert found == {}, kind
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.usefixtures("small_strips")
 @pytest.mark.parametrize("sink", [True, False])
 def test_strips_of_heads_that_share_value_states_make_no_difference(sink: bool) -> None:
@@ -161,6 +162,7 @@ def bound_memory(n: int, d: int, heads: int) -> int:
     return min(8 * n * n, torch_scan.GRAM_BYTES) + strip + n * (16 * d + 128 * heads) + 2**16
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.skipif(HERE, reason="counted by the device itself")
 @pytest.mark.parametrize(("strip", "gram"), [(2**20, 2**28), (2**20, 0), (1, 0)])
 def test_no_more_than_a_strip_is_in_memory(strip: int, gram: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,7 @@ def inputs(browser: Browser) -> list[str]:
     return chosen
 
 
+@pytest.mark.slow
 def test_a_click_on_a_cell_shows_that_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     paths = set()
     for layer, head in ((2, 3), (0, 1)):

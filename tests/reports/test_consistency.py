@@ -61,7 +61,7 @@ def _compare_findings(page: Page, measures: dict[str, Row]) -> list[str]:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", [THREE, TRAINED], ids=lambda study: study.study)
+@pytest.mark.parametrize("study", [SMALL, THREE, TRAINED], ids=lambda study: study.study)
 def test_a_page_says_each_number_once(study: MadeUp, written: Writer) -> None:
     with warehouse(study, *([study.twin] if study.twin else [])) as connection:
         assert disagreements(Page(written(study, 4).path), connection, study.study) == []

@@ -43,6 +43,7 @@ def test_every_chart_becomes_an_svg_a_pdf_and_a_png(some: tuple[Section, ...], t
     assert struct.unpack(">I", png[16:20])[0] == pytest.approx(2 * alone, abs=2)
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("program", ["import os; os.kill(os.getpid(), 9)", None])
 def test_a_page_goes_without_pictures_that_cannot_be_drawn(
     small: duckdb.DuckDBPyConnection,

@@ -162,6 +162,7 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
     assert {claim.shown_by for claim in CLAIMS} - {"loss-and-error"} <= set(FIGURES)  # of losses that it lacks
 
 
+@pytest.mark.slow
 def test_facts_are_told_beside_a_twin_the_largest_first(page: Page, tmp_path: Path) -> None:
     place = "(SELECT count(*) FROM facts AS less WHERE less.study = facts.study AND less.fact <= facts.fact)"
     all_told = f"UPDATE facts SET place = {place}, sentence = 'It is certain that ' || fact || '.'"
@@ -252,6 +253,7 @@ def test_links_lead_somewhere(page: Page) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_the_same_rows_make_the_same_bytes(
     report: ReportSummary, small: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
@@ -328,7 +330,8 @@ EMPTY = {
 """Figures that some degenerate studies have nothing for."""
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("name", ["least", "hidden sink", "one sequence"])
 def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) -> None:
     study = DEGENERATE[name]

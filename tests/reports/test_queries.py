@@ -386,6 +386,7 @@ def test_failures_are_told_once_for_each_bound(
         assert grid[f"{name}_gap"][where] == pytest.approx(row["gap"])
 
 
+@pytest.mark.slow
 def test_planted_recovery() -> None:
     def find(
         connection: duckdb.DuckDBPyConnection, columns: str, table: str, row: Row, query: int

@@ -239,6 +239,7 @@ def shown(opened: Browser) -> dict[int, bool]:
     return {int(at): within for at, within in opened.run(keys)}
 
 
+@pytest.mark.slow
 def test_the_keys_of_the_head_that_is_chosen_are_shaded(opened: Browser, three: duckdb.DuckDBPyConnection) -> None:
     """With outlines for the N of the slider, of which there are as many as K_in counts; the query is in view."""
     for query, n in ((11, 7), (11, 2), (23, 2), (23, 7)):
@@ -262,6 +263,7 @@ return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
 """
 
 
+@pytest.mark.slow
 def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Browser) -> None:
     """It said that the keys hold all of the weight while the sink, which did, was not to be seen."""
     choose(opened, sequence=2, query=23, layer=1, head=4, shown=16)
@@ -288,6 +290,7 @@ def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Br
     opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")])
 def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
     """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
@@ -322,6 +325,7 @@ return Object.entries(sides).map(([side, lies]) => {
 N_SHOWN = "document.querySelector('.reader [name=shown]').value"
 
 
+@pytest.mark.slow
 def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> None:
     opened.run("document.querySelector('.reader .labels').open = true")
     button = "document.querySelector('.reader .labels button:last-child')"
@@ -341,6 +345,7 @@ def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> N
     assert "looks at: " in opened.wait(f"return {told}")
 
 
+@pytest.mark.slow
 def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
     choose(opened, sequence=0, query=23, layer=0, head=0, shown=3)
     opened.run("document.querySelector('.reader [name=shown]').focus()")

@@ -241,7 +241,7 @@ def differences(connection: duckdb.DuckDBPyConnection, heads: Sequence[Row], thr
     return wrong
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(heads=st.lists(signatures, min_size=1, max_size=25), thresholds=moved)
 def test_any_signature_is_labelled_as_a_plain_reading_does(
     empty: duckdb.DuckDBPyConnection, heads: list[Row], thresholds: dict[str, float]

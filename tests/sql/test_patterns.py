@@ -20,8 +20,8 @@ PREVIOUS = {(layer, 0) for layer in range(TRAINED.layers)}
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(TRAINED, TWIN) as connection:
+def trained() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(TRAINED) as connection:
         yield connection
 
 
@@ -33,13 +33,13 @@ def read_labels(connection: duckdb.DuckDBPyConnection, study: str, given: str = 
     return {label: {place[1:] for place in places} for label, places in groupby(rows, lambda row: row[0])}
 
 
-def test_means_and_intervals_are_those_of_the_sequences(both: duckdb.DuckDBPyConnection) -> None:
+def test_means_and_intervals_are_those_of_the_sequences(trained: duckdb.DuckDBPyConnection) -> None:
     for name in PATTERNS:
-        (of_head,) = both.execute(
+        (of_head,) = trained.execute(
             f"SELECT list({name}) FILTER ({name} IS NOT NULL), avg({name}) / avg({name}_chance) AS lift "
             "FROM head_patterns WHERE study = 'trained' AND layer = 1 AND head = 0"
         ).fetchall()
-        found = both.execute(
+        found = trained.execute(
             "SELECT share, share_low, share_high, lift, sequences FROM head_pattern_means "
             "WHERE study = 'trained' AND layer = 1 AND head = 0 AND pattern = ?",
             [name],
@@ -52,23 +52,26 @@ def test_means_and_intervals_are_those_of_the_sequences(both: duckdb.DuckDBPyCon
         assert found == pytest.approx((fmean(numbers), *ends, lift, len(numbers)))
 
 
-def test_heads_have_the_labels_they_were_made_for(both: duckdb.DuckDBPyConnection) -> None:
+def test_heads_have_the_labels_they_were_made_for(trained: duckdb.DuckDBPyConnection) -> None:
     every = {(layer, head) for layer in range(TRAINED.layers) for head in range(TRAINED.heads)}
-    found = read_labels(both, "trained")
+    found = read_labels(trained, "trained")
     assert found == {"previous": PREVIOUS, "local": PREVIOUS, "diffuse": every - PREVIOUS}
 
 
-def test_heads_at_chance_have_no_label_beyond_it(both: duckdb.DuckDBPyConnection) -> None:
-    assert read_labels(both, TWIN.study).keys() == {"diffuse"}
+@pytest.mark.slow
+def test_heads_at_chance_have_no_label_beyond_it() -> None:
     shares = "SELECT count(*) FROM head_pattern_means WHERE study = 'noise' AND pattern = 'local' AND share >= 0.4"
-    assert both.execute(shares).fetchone() == (TWIN.layers * TWIN.heads,)  # by chance alone
+    with warehouse(TRAINED, TWIN) as connection:
+        assert read_labels(connection, TWIN.study).keys() == {"diffuse"}
+        assert connection.execute(shares).fetchone() == (TWIN.layers * TWIN.heads,)  # by chance alone
 
 
-def test_thresholds_decide(both: duckdb.DuckDBPyConnection) -> None:
-    assert "previous" not in read_labels(both, "trained", "label_patterns(least_share := 0.95)")
-    assert "diffuse" not in read_labels(both, "trained", "label_patterns(least_entropy := 1.01)")
+def test_thresholds_decide(trained: duckdb.DuckDBPyConnection) -> None:
+    assert "previous" not in read_labels(trained, "trained", "label_patterns(least_share := 0.95)")
+    assert "diffuse" not in read_labels(trained, "trained", "label_patterns(least_entropy := 1.01)")
 
 
+@pytest.mark.slow
 def test_a_sink_that_windows_hide_is_null_and_told_apart_from_0() -> None:
     """Windows of 24, 14 and 1 of 24 keys: the sink is seen by 23, 13 and none of 23 queries after the first."""
     with warehouse(MadeUp("hidden", first_keys=(0, 10, 23))) as connection:

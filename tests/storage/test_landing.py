@@ -63,6 +63,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert limit() == own
 
 
+@pytest.mark.slow
 def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_published(
     tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

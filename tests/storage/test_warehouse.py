@@ -143,6 +143,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
+@pytest.mark.slow
 @pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(
     "change",

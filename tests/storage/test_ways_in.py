@@ -302,6 +302,7 @@ def test_a_version_that_cannot_be_read_is_left_out(
         assert f"{folder}/strange.duckdb has format {version}" in left_out[0]
 
 
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(
     "content", [b"not a database" * 1000, bytes(8) + b"DUCK\xff" + bytes(2**14), b""], ids=["other", "header", "empty"]
 )
@@ -390,6 +391,7 @@ def list_named(entry: Path) -> list[str]:
     return re.findall(r'^ATTACH .* AS "study (.*)" \(READ_ONLY\)', entry.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.comments
 def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_path: Path) -> None:
     write_entry(folder)
