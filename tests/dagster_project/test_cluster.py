@@ -391,7 +391,7 @@ def test_a_scheduler_that_is_none_is_refused(given: object) -> None:
 
 
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT", 1.0)
+    monkeypatch.setattr(cluster, "CONNECT", 0.3)
     with (
         pytest.raises(
             UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; check that it runs"

@@ -108,6 +108,7 @@ def test_a_run_over_damaged_records_ends_with_one_line(copied: Path) -> None:
     assert refused.complaint.endswith(f"rebuild them: {opening.REBUILD}")
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_read_is_damage_although_its_database_is_whole(copied: Path) -> None:
     with closing(sqlite3.connect(copied / "dagster" / "history" / "runs.db")) as records:
         records.execute("UPDATE runs SET run_body = replace(run_body, 'DagsterRun', 'DagsterRum'), status = 'QUEUED'")

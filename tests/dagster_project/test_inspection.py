@@ -57,6 +57,7 @@ def test_heads_are_ranked_by_what_they_look_at_everywhere(tmp_path: Path) -> Non
     assert "chance" in shown
 
 
+@pytest.mark.slow
 def test_heads_without_a_value_come_last(inputs: Path, tmp_path: Path) -> None:
     (found,) = inspect(tmp_path, "--by", "sink", "--query", 20, text(12), model=inputs / "mistral")
     assert {head["sink_weight"] for head in found["heads"]} == {None}
@@ -165,6 +166,7 @@ def test_characters_of_several_tokens_are_whole(tmp_path: Path) -> None:
     assert text in re.sub("·", "", plain.text), "a mark stands for a key that continues a character"
 
 
+@pytest.mark.slow
 def test_the_text_is_shaded_in_colours_on_a_terminal(tmp_path: Path) -> None:
     shown = attention_geometry("inspect", "--head", "0.4", TEXT, cwd=tmp_path, FORCE_COLOR="1", TERM="xterm").text
     assert re.search(r"\x1b\[[^m]*30[^m]*mqueue\x1b\[0m", shown)

@@ -227,6 +227,7 @@ def test_a_run_that_died_waiting_for_a_pool_keeps_no_other_waiting(tmp_path: Pat
         assert last.claim("gpu", "three")
 
 
+@pytest.mark.slow
 def test_among_records_of_several_data_roots_each_buries_its_own(tmp_path: Path) -> None:
     here, elsewhere = Home(tmp_path / "a"), Home(tmp_path / "b")
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:

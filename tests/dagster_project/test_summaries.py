@@ -63,9 +63,8 @@ def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
     return found
 
 
-def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Path) -> None:
+def test_a_store_holds_what_its_queries_and_sequences_have_together(home: Home) -> None:
     """Bit for bit, though each is measured by itself."""
-    home = measured(tmp_path, several(2))
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
     attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
     settings = {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
