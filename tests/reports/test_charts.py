@@ -29,9 +29,11 @@ from reports.head_geometry import figures as head_geometry
 from reports.head_geometry.figures import project_vectors
 from reports.intuition import figures as example
 from reports.kinds import labels as kind_labels
+from reports.page import _build_kinds, _build_separation
 from reports.separation import figures as separation
+from reports.sink import figures as sink
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE, Build
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.drawings import assert_described, build_figures, changed, drawn, of_query, of_shown, parts
 
 
@@ -173,11 +175,15 @@ SHOWN = {
 }
 """The figures that these tests are about."""
 
+BUILDERS = (assumptions.build_sinks, _build_separation, _build_kinds, sink.build_section)
+"""What builds their sections."""
+
 
 @pytest.fixture(scope="module")
-def charts(figures_of_three: dict[str, tuple[Build, Figure]]) -> Charts:
+def charts(three: duckdb.DuckDBPyConnection) -> Charts:
     """The charts of the study of three context sizes, by their keys on the page."""
-    shown = {key: figures_of_three[key][1] for key in SHOWN - {"contexts-none"}}
+    built = build_figures(three, THREE, *BUILDERS)
+    shown = {key: built[key] for key in SHOWN - {"contexts-none"}}
     assert not [key for key, figure in shown.items() if figure.empty]
     return dict(chart for figure in shown.values() for chart in figure.drawn)
 
@@ -309,10 +315,9 @@ EMPTY = {
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("key", EMPTY)
-def test_what_cannot_be_shown_says_why(figures_of_three: dict[str, tuple[Build, Figure]], key: str) -> None:
-    builders = {build for name, (build, _) in figures_of_three.items() if name in SHOWN}
+def test_what_cannot_be_shown_says_why(key: str) -> None:
     with warehouse(DEGENERATE[key]) as connection:
-        found = build_figures(connection, DEGENERATE[key], *builders)
+        found = build_figures(connection, DEGENERATE[key], *BUILDERS)
     shown = {name: figure for name, figure in found.items() if name in SHOWN}
     empty = {name: figure.finding for name, figure in shown.items() if figure.empty}
     assert "queries: [63, 127, 255, 511]" in empty.pop("contexts-none")
