@@ -284,7 +284,7 @@ def test_a_damaged_gguf_file(inputs: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(("option", "what"), [("model", "local directory"), ("corpus", "local file or directory")])
 def test_a_hub_that_does_not_answer(inputs: Path, tmp_path: Path, option: str, what: str) -> None:
     with socket.socket() as closed:

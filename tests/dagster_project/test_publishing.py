@@ -96,7 +96,7 @@ def test_a_page_changed_since_is_replaced_only_if_asked(home: Home, site: Path) 
     assert b"remark" not in pages(site)["index.html"]
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
 def test_the_site_comes_back_if_it_cannot_be_replaced(
     home: Home, site: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -284,7 +284,7 @@ def test_the_prompt_has_commands_beside_sql(
     assert b"one line per value" in capfdbinary.readouterr().err
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> None:
     shown = attention_geometry("sql", "FROM selection LIMIT 3", home=root, COLUMNS=str(width)).text.splitlines()

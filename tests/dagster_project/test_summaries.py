@@ -510,7 +510,7 @@ def test_geometry_of_heads_is_the_mean_over_sequences(home: Home) -> None:
     assert apart > len(found) / 2  # mutation control: one sequence
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("most", [4 * 2 * 4 * QUERIES[-1], 4 * 5 * 4 * QUERIES[-1], 1], ids=["some", "layer", "one"])
 def test_means_are_the_same_however_much_is_read_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch, most: int
