@@ -52,6 +52,22 @@ def refused(home: Path, inputs: Path, **changes: object) -> str:
     return complaint
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sql", "SELECT 1", "--format", "xml"), "'xml' is not one of 'table'"),
+        (("inspect", "a", "--top", "0"), "greater than or equal to 1"),
+        (("export", "mine", "--out", "out", "--group", "least"), "'least' is not one of 'max', 'mean'"),
+    ],
+)
+def test_a_choice_that_is_none(home: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = attention_geometry(*arguments, home=home, COLUMNS="400")
+    assert done.code == 2
+    assert said in done.errors
+    assert "Traceback" not in done.errors
+    assert files(home) == {}
+
+
 def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
     complaint = refused(home, inputs, model=bad / "encoder")
     assert "is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2" in complaint

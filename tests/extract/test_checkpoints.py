@@ -288,6 +288,12 @@ def test_hostile_checkpoints_are_refused_at_once(mistake: str, checkpoint: Path)
         describe(settings(checkpoint))
 
 
+def test_a_large_configuration_is_not_read(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "JSON_BYTES", 2**20)
+    put("config.json", b'{"a": "' + b" " * 2**20 + b'"}')(checkpoint)
+    assert "is larger than 1 MiB" in refusal(checkpoint)
+
+
 def test_a_file_that_may_not_be_read_is_named(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(*_: object, **__: object) -> object:
         raise PermissionError(13, "Permission denied")
