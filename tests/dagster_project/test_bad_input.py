@@ -60,12 +60,11 @@ def refused(home: Path, inputs: Path, **changes: object) -> str:
         (("export", "mine", "--out", "out", "--group", "least"), "'least' is not one of 'max', 'mean'"),
     ],
 )
-def test_a_choice_that_is_none(home: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = attention_geometry(*arguments, home=home, COLUMNS="400")
+def test_a_choice_that_is_none(arguments: tuple[str, ...], said: str) -> None:
+    done = attention_geometry(*arguments)
     assert done.code == 2
-    assert said in done.errors
+    assert said in " ".join(done.errors.replace("│", " ").split())  # which stands in a box
     assert "Traceback" not in done.errors
-    assert files(home) == {}
 
 
 def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
