@@ -10,12 +10,12 @@ import attention_geometry  # noqa: F401 (refuses to go on where another package 
 from dagster_project.defs.assets import OURS, Naming, build_assets
 from dagster_project.defs.resources import data_root, no_values
 from dagster_project.defs.schedules import (
-    build_families_sensor,
     build_family,
-    build_family_job,
+    build_job,
     build_schedule,
-    build_studies_sensor,
-    build_study_job,
+    build_sensor,
+    register_partitions,
+    request_families,
 )
 
 
@@ -54,11 +54,16 @@ def build_definitions(prefix: str = "attention_geometry", *, pages: str | None =
 
 def _build(naming: Naming) -> dg.Definitions:
     """All definitions but an executor."""
-    study_job, family_job = build_study_job(naming), build_family_job(naming)
+    told = "Everything about one study: tensors, metrics, tables and report."
+    study_job = build_job(naming, "study", told)
+    family_job = build_job(naming, "families", "The tables and the page of one family of studies.", ["family"])
     return dg.Definitions(
         assets=[*build_assets(naming), build_family(naming)],
         jobs=[study_job, family_job],
         schedules=[build_schedule(naming, study_job)],
-        sensors=[build_studies_sensor(naming, study_job), build_families_sensor(naming, family_job)],
+        sensors=[
+            build_sensor(naming, "studies_registered", register_partitions, study_job, seconds=30),
+            build_sensor(naming, "families_current", request_families, family_job, seconds=300),
+        ],
         resources={"data_root": data_root},
     )

@@ -44,62 +44,6 @@ class Provenance:
     """What is still missing of an asset that is made in parts; None if it is complete."""
 
 
-class Snapshot:
-    """The stores and the database of one study as they are now, each opened once, when it is first needed."""
-
-    def __init__(self, home: Home, name: str, study: Study, assets: "tuple[Asset, ...]") -> None:
-        self.home, self.name, self.study, self.assets = home, name, study, assets
-
-    @cached_property
-    def tensors(self) -> "SequenceStore | None":
-        """The tensor store; None if there is none that can be read."""
-        from storage.zarr.arrays import TENSORS
-        from storage.zarr.sequences import SequenceStore
-
-        try:
-            store = SequenceStore.open(self.home.tensors(self.name), TENSORS)
-            store.find_missing()
-        except NewerError:
-            raise
-        except UserError:
-            return None
-        return store
-
-    @cached_property
-    def metrics(self) -> "Metrics | None":
-        """What is measured of the tensors with the study's settings, there or not; None without tensors."""
-        from dagster_project.analysis.metrics import Metrics
-
-        if self.tensors is None:
-            return None
-        return Metrics.of(self.home, self.name, self.tensors, self.study.analysis)
-
-    @cached_property
-    def landed(self) -> dict[str, Any] | None:
-        """The provenance in the published database; None if there is none that can be read."""
-        from storage.warehouse.connection import read_provenance
-
-        return read_provenance(self.home.warehouse, self.name)
-
-    @cached_property
-    def landed_twin(self) -> dict[str, Any] | None:
-        """The provenance in the database of the study's twin; None also if it has no twin."""
-        from storage.warehouse.connection import read_provenance
-
-        twin = find_twin_name(self.name, self.study)
-        return None if twin is None else read_provenance(self.home.warehouse, twin)
-
-    @property
-    def twin(self) -> dict[str, Any] | None:
-        """What claims are compared with: the name of the study's twin, and a digest of what its database was made from.
-
-        The digest is None if the twin has not landed; None without a twin.
-        """
-        name = find_twin_name(self.name, self.study)
-        made_from = None if self.landed_twin is None else compute_digest(self.landed_twin)
-        return None if name is None else {"name": name, "made_from": made_from}
-
-
 def compute_digest(document: Mapping[str, Any]) -> str:
     """SHA-256 of a JSON document."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -162,7 +106,10 @@ class AssetResult:
 
 @dataclass(frozen=True)
 class Work:
-    """The study that an asset is made for, and how existing stores are treated."""
+    """The study that an asset is made for, how existing stores are treated, and what is stored.
+
+    Stores and databases are as they were when each was first needed; ``dataclasses.replace(work)`` looks again.
+    """
 
     home: Home
     name: str
@@ -179,12 +126,59 @@ class Work:
 
     @cached_property
     def sources(self) -> "Sources":
-        """The complete stores of the study, opened once; errors as
-        ``dagster_project.analysis.sources.open_sources``.
-        """
+        """The complete stores; errors as ``dagster_project.analysis.sources.open_sources``."""
         from dagster_project.analysis.sources import open_sources
 
         return open_sources(self.home, self.name, self.study)
+
+    @cached_property
+    def tensors(self) -> "SequenceStore | None":
+        """The tensor store; None if there is none that can be read."""
+        from storage.zarr.arrays import TENSORS
+        from storage.zarr.sequences import SequenceStore
+
+        try:
+            store = SequenceStore.open(self.home.tensors(self.name), TENSORS)
+            store.find_missing()
+        except NewerError:
+            raise
+        except UserError:
+            return None
+        return store
+
+    @cached_property
+    def metrics(self) -> "Metrics | None":
+        """What is measured of the tensors with the study's settings, there or not; None without tensors."""
+        from dagster_project.analysis.metrics import Metrics
+
+        if self.tensors is None:
+            return None
+        return Metrics.of(self.home, self.name, self.tensors, self.study.analysis)
+
+    @cached_property
+    def landed(self) -> dict[str, Any] | None:
+        """The provenance in the published database; None if there is none that can be read."""
+        from storage.warehouse.connection import read_provenance
+
+        return read_provenance(self.home.warehouse, self.name)
+
+    @cached_property
+    def landed_twin(self) -> dict[str, Any] | None:
+        """The provenance in the database of the study's twin; None also if it has no twin."""
+        from storage.warehouse.connection import read_provenance
+
+        twin = find_twin_name(self.name, self.study)
+        return None if twin is None else read_provenance(self.home.warehouse, twin)
+
+    @property
+    def twin(self) -> dict[str, Any] | None:
+        """What claims are compared with: the name of the study's twin, and a digest of what its database was made from.
+
+        The digest is None if the twin has not landed; None without a twin.
+        """
+        name = find_twin_name(self.name, self.study)
+        made_from = None if self.landed_twin is None else compute_digest(self.landed_twin)
+        return None if name is None else {"name": name, "made_from": made_from}
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the lock of the study's stores inside the context, unless the caller does; ``UserError`` if another
@@ -194,19 +188,12 @@ class Work:
             return nullcontext()
         return hold_lock(self.home.lock(self.name), f"study '{self.name}'", wait=0)
 
-    def take_snapshot(self) -> Snapshot:
-        """The stores and the database of the study as they are now."""
-        return Snapshot(self.home, self.name, self.study, self.assets)
-
 
 @dataclass(frozen=True)
 class Extent:
     """The size of a study whose tensors are not all extracted, or whose metrics are not all computed."""
 
-    home: Home
-    name: str
-    """Name of the study."""
-    study: Study
+    work: Work
     sizes: Mapping[str, int]
     """Sizes of the tensor store's axes."""
     missing: int
@@ -228,9 +215,9 @@ class Asset:
     """Version or digest of the code that makes it."""
     make: Callable[[Work], AssetResult]
     """Makes it, or what is missing of it; raises ``UserError``."""
-    expected: Callable[[Snapshot], Provenance | None]
+    expected: Callable[[Work], Provenance | None]
     """What it would be made of now, with its parents as they are; None if that is unknown without them."""
-    recorded: Callable[[Snapshot], Provenance | str]
+    recorded: Callable[[Work], Provenance | str]
     """What it was made of, as it records, or the reason why that cannot be read."""
     places: Callable[[Home, str], tuple[Place, ...]]
     """Where the asset of a study is stored."""
@@ -240,9 +227,9 @@ class Asset:
     """The arrays of the tensor store it is made from that ``drop`` deletes."""
     tables: tuple[str, ...] = ()
     """The warehouse's tables whose rows it computes."""
-    locate_parts: Callable[[Snapshot], Mapping[str, Place]] = lambda _: {}
+    locate_parts: Callable[[Work], Mapping[str, Place]] = lambda _: {}
     """The Parquet file of each of these tables, made of what is there now."""
-    space: Callable[["Extent"], int] | None = None
+    space: Callable[[Extent], int] | None = None
     """Upper bound of the bytes that it still takes on its disk; None if that is negligible."""
     checks: Callable[[], tuple[Check, ...]] = tuple
     pool: str | None = None
@@ -250,19 +237,19 @@ class Asset:
     is_wanted: Callable[[Study], bool] = lambda _: True
     """Whether a study asks for it; if not, it is not made, whatever is stored, and its tables are empty."""
 
-    def explain_staleness(self, snapshot: Snapshot) -> str | None:
+    def explain_staleness(self, work: Work) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
 
         ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer;
         ``NewerError`` if a newer version of the program made it.
         """
-        if not self.is_wanted(snapshot.study):
+        if not self.is_wanted(work.study):
             return None
-        recorded = self.recorded(snapshot)
+        recorded = self.recorded(work)
         if isinstance(recorded, str):
             return recorded
-        refuse_newer(f"'{self.name}' of study '{snapshot.name}'", recorded.version, self.version(), snapshot.name)
-        expected = self.expected(snapshot)
+        refuse_newer(f"'{self.name}' of study '{work.name}'", recorded.version, self.version(), work.name)
+        expected = self.expected(work)
         return (expected and _describe_change(recorded, expected)) or recorded.lacking
 
 

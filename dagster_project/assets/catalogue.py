@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dagster_project.analysis.cluster import count_threads, select_scheduler
 from dagster_project.assets.asset import Asset, AssetResult, Work
-from dagster_project.assets.landing import CLAIMS, make_warehouse_asset
+from dagster_project.assets.landing import CLAIMS, WAREHOUSE
 from dagster_project.assets.metrics import SELECTION_METRICS
 from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES
@@ -26,7 +26,7 @@ ASSETS: tuple[Asset, ...] = (
     TENSOR_STORE,
     SELECTION_METRICS,
     *SUMMARIES,
-    make_warehouse_asset(SUMMARIES),
+    WAREHOUSE,
     CLAIMS,
     REPORT,
 )

@@ -20,13 +20,6 @@ from storage.warehouse.landing import land_family
 
 logger = logging.getLogger(__name__)
 
-SOURCES = {
-    "dagster_project.analysis": ("families.py",),
-    "geometry.statistics": ("intervals.py",),
-    "geometry.selection": ("overlap.py",),
-}
-"""The code that determines the tables of a family, with the SQL of their declarations."""
-
 
 def make_family(home: Home, family: Family) -> dict[str, int]:
     """Make the tables, unless they are current, and the page of a family from the members that have landed.
@@ -119,5 +112,9 @@ def read_origins(home: Home, name: str) -> list[tuple[str, str, str | None]] | N
 @cache
 def compute_family_version() -> str:
     """A digest of the code and declarations of the tables of a family."""
-    code = (files(package) / name for package, names in SOURCES.items() for name in names)
-    return digest_code(*code, files("sql") / "families")
+    return digest_code(
+        files("dagster_project.analysis") / "families.py",
+        files("geometry.statistics") / "intervals.py",
+        files("geometry.selection") / "overlap.py",
+        files("sql") / "families",
+    )

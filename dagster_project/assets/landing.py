@@ -3,9 +3,10 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,11 @@ from dagster_project.assets.asset import (
     Extent,
     Markdown,
     Provenance,
-    Snapshot,
     Work,
     digest_code,
+    wrap_place,
 )
-from dagster_project.assets.summaries import check_tables
+from dagster_project.assets.summaries import SUMMARIES, check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study, find_twin_name
 from extract.settings import SYNTHETIC
@@ -107,18 +108,9 @@ def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, in
 
 logger = logging.getLogger(__name__)
 
-NAME = "warehouse"
-
 CLAIM_TABLES = (
-    "measures",
-    "layer_profiles",
-    "facts",
-    "claims",
-    "claim_parts",
-    "loss_associations",
-    "query_means",
-    "head_plane",
-)
+    "measures", "layer_profiles", "facts", "claims", "claim_parts", "loss_associations", "query_means", "head_plane",
+)  # fmt: skip
 """The tables that are computed from all others."""
 
 DROPPED = ("attention", "values")
@@ -182,9 +174,9 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
 
     ``UserError`` if stores or tables are missing, or made from other settings, metrics or tensors.
     """
-    sources, snapshot = open_sources(work.home, work.name, work.study), work.take_snapshot()
-    check_tables(snapshot, list_summaries(work.assets))
-    parts = read_parts(work) | _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
+    sources = open_sources(work.home, work.name, work.study)
+    check_tables(work, SUMMARIES)
+    parts = read_parts(work) | _stream_tables(sources, read_summary_provenance(work), work.twin)
     units = count_units(
         count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, work.study
     )
@@ -200,10 +192,9 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
 
 def read_parts(work: Work) -> dict[str, Any]:
     """The rows of every part, as streams that can be read once; none of what the study does not ask for."""
-    snapshot = work.take_snapshot()
-    wanted = [asset for asset in work.assets if asset.is_wanted(work.study)]
-    paths = {table: path for asset in wanted for table, path in asset.locate_parts(snapshot).items()}
-    return {table: iter(()) for asset in work.assets for table in asset.tables} | {
+    wanted = [asset for asset in SUMMARIES if asset.is_wanted(work.study)]
+    paths = {table: path for asset in wanted for table, path in asset.locate_parts(work).items()}
+    return {table: iter(()) for asset in SUMMARIES for table in asset.tables} | {
         table: read_part(path) for table, path in paths.items()
     }
 
@@ -218,8 +209,7 @@ def drop_tensors(work: Work) -> int:
     with home.claim(name):
         home.refuse_links(name)
         sources = open_sources(home, name, work.study)
-        warehouse = next(asset for asset in work.assets if asset.name == NAME)
-        if warehouse.explain_staleness(work.take_snapshot()):
+        if WAREHOUSE.explain_staleness(replace(work)):
             raise UserError(
                 f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
                 f"run: attention-geometry run {name}"
@@ -230,19 +220,14 @@ def drop_tensors(work: Work) -> int:
         return before - sources.tensors.measure_size()
 
 
-def list_summaries(assets: Iterable[Asset]) -> tuple[Asset, ...]:
-    """The assets that compute tables between metrics and warehouse."""
-    return tuple(asset for asset in assets if asset.tables)
-
-
-def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
+def read_summary_provenance(work: Work) -> dict[str, Any]:
     """For every asset that computes tables its versions and settings, and the libraries that computed it, as JSON.
 
     None for an asset whose tables cannot be read, or for which the study does not ask.
     """
     known: dict[str, Any] = {}
-    for asset in list_summaries(snapshot.assets):
-        paths = asset.locate_parts(snapshot).values() if asset.is_wanted(snapshot.study) else ()
+    for asset in SUMMARIES:
+        paths = asset.locate_parts(work).values() if asset.is_wanted(work.study) else ()
         made = next((read_inputs(path.parent) for path in paths), None)
         known[asset.name] = made and {
             **{part: made["inputs"][part] for part in ("versions", "settings")},
@@ -302,18 +287,18 @@ def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
     yield pa.RecordBatch.from_pylist(rows)
 
 
-def _read_recorded(snapshot: Snapshot) -> Provenance | str:
-    if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
+def _read_recorded(work: Work) -> Provenance | str:
+    if not locate_database(work.home.warehouse, work.name).exists():
         return MISSING
-    refuse_newer_database(snapshot.home.warehouse, snapshot.name)
-    return UNREADABLE if snapshot.landed is None else _parse_provenance(snapshot.landed)
+    refuse_newer_database(work.home.warehouse, work.name)
+    return UNREADABLE if work.landed is None else _parse_provenance(work.landed)
 
 
-def _build_expected(snapshot: Snapshot) -> Provenance | None:
-    if snapshot.tensors is None or snapshot.metrics is None:
+def _build_expected(work: Work) -> Provenance | None:
+    if work.tensors is None or work.metrics is None:
         return None
-    known, metrics = read_summary_provenance(snapshot), read_metrics_provenance(snapshot.metrics)
-    origin = build_provenance(snapshot.tensors, metrics, known, snapshot.twin)
+    known, metrics = read_summary_provenance(work), read_metrics_provenance(work.metrics)
+    origin = build_provenance(work.tensors, metrics, known, work.twin)
     return _parse_provenance(json.loads(json.dumps(origin)))
 
 
@@ -331,16 +316,13 @@ def _list_checks() -> tuple[Check, ...]:
     return (*checks, *of_tables, row_count)
 
 
-def _list_places(home: Home, name: str) -> tuple[LocalPlace, ...]:
-    return (LocalPlace(locate_database(home.warehouse, name)),)
-
-
-def _estimate_bytes(extent: Extent, *, twice: Collection[str]) -> int:
+def _estimate_bytes(extent: Extent) -> int:
     """Bytes of the database, which is built next to the one that it replaces; windows are not known and not counted.
 
-    And of the files that the tables ``twice`` land from.
+    And of the parts of small tables, which they land from.
     """
-    sizes, study = extent.sizes, extent.study
+    sizes, study = extent.sizes, extent.work.study
+    twice = {table for asset in SUMMARIES for table in asset.tables}
     layers = [LayerSize(sizes["head"], sizes["kv_head"], sizes["head_dim"])] * sizes["layer"]
     keys = np.array(study.query_positions)[:, None] + 1 + np.zeros(len(layers), np.int64)
     units = count_units(keys, layers, {**sizes, "sequence": study.sequences}, study)
@@ -351,23 +333,20 @@ def _estimate_bytes(extent: Extent, *, twice: Collection[str]) -> int:
     )
 
 
-def make_warehouse_asset(summaries: Iterable[Asset]) -> Asset:
-    """The record of the warehouse, which is made from the metrics and from the tables of these assets."""
-    parents = tuple(summaries)
-    return Asset(
-        name=NAME,
-        about="All tables of the study, published together, or the previous ones if a check finds a violation.",
-        parents=("selection_metrics", *(asset.name for asset in parents)),
-        kinds=("duckdb", "sql"),
-        version=compute_landing_version,
-        make=make_warehouse,
-        expected=_build_expected,
-        recorded=_read_recorded,
-        places=_list_places,
-        space=partial(_estimate_bytes, twice={table for asset in parents for table in asset.tables}),
-        checks=_list_checks,
-        pool="warehouse",
-    )
+WAREHOUSE = Asset(
+    name="warehouse",
+    about="All tables of the study, published together, or the previous ones if a check finds a violation.",
+    parents=("selection_metrics", *(asset.name for asset in SUMMARIES)),
+    kinds=("duckdb", "sql"),
+    version=compute_landing_version,
+    make=make_warehouse,
+    expected=_build_expected,
+    recorded=_read_recorded,
+    places=wrap_place(lambda home, name: LocalPlace(locate_database(home.warehouse, name))),
+    space=_estimate_bytes,
+    checks=_list_checks,
+    pool="warehouse",
+)
 
 
 VERDICTS = ("supported", "not supported", "undecided", "not testable")
@@ -381,15 +360,16 @@ def make_claims(work: Work) -> AssetResult:
     """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
     claims = judge_claims(work.home, work.name)
     counts = Counter(claim["verdict"] for claim in claims)
-    return AssetResult(
-        {verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in claims)
+    checks = (
+        CheckResult(
+            claim["claim"],
+            claim["verdict"] == "supported",
+            {name: claim[name] for name in SHOWN if claim[name] is not None},
+            claim["sentence"],
+        )
+        for claim in claims
     )
-
-
-def _check_claim(claim: dict[str, Any]) -> CheckResult:
-    """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
-    shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
-    return CheckResult(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
+    return AssetResult({verdict: counts[verdict] for verdict in VERDICTS}, tuple(checks))
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:

@@ -31,7 +31,6 @@ from dagster_project.assets.asset import (
     AssetResult,
     Extent,
     Provenance,
-    Snapshot,
     Work,
     wrap_place,
 )
@@ -118,24 +117,22 @@ def _refuse_other_device(work: Work, metrics: Metrics, device: str) -> None:
 
 
 def _prepare(work: Work, metrics: Metrics) -> None:
-    """Make room for layers that are measured, once it is known that they can be."""
-    _refuse_unmeasurable(work, metrics)
-    if work.force:
-        metrics.folder.remove()
-    for layer in list_attending_layers(metrics.tensors):
-        remove_others(metrics.folder, metrics.build_inputs(layer))
-    if len(metrics.find_missing()) == len(list_attending_layers(metrics.tensors)):
-        check_space(Extent(work.home, work.name, work.study, metrics.tensors.sizes, missing=0), work.assets)
+    """Make room for layers that are measured, once it is known that they can be.
 
-
-def _refuse_unmeasurable(work: Work, metrics: Metrics) -> None:
-    """Refuse to measure dropped tensors, to write where a link leads nowhere, and to replace what is newer."""
+    Refused is to measure dropped tensors, to write where a link leads nowhere, and to replace what is newer.
+    """
     for array in READ:
         metrics.tensors.array(array)
     if not metrics.folder.exists():
         metrics.folder.refuse_link()
     for made_of in list_recorded(metrics.folder) if not work.force else ():
         refuse_newer(f"The metrics {metrics.folder}", made_of.get("metrics_version"), METRICS_VERSION, work.name)
+    if work.force:
+        metrics.folder.remove()
+    for layer in list_attending_layers(metrics.tensors):
+        remove_others(metrics.folder, metrics.build_inputs(layer))
+    if len(metrics.find_missing()) == len(list_attending_layers(metrics.tensors)):
+        check_space(Extent(work, metrics.tensors.sizes, missing=0))
 
 
 @dataclass(frozen=True)
@@ -215,9 +212,9 @@ def _check_wanted(layers: _Layers) -> None:
         raise UserError(f"The tensors {layers.tensors} were replaced while a Dask worker measured them; run again")
 
 
-def read_recorded(snapshot: Snapshot) -> Provenance | str:
+def read_recorded(work: Work) -> Provenance | str:
     """What the metrics of a study were made of, or why that is not known."""
-    metrics = snapshot.metrics
+    metrics = work.metrics
     if metrics is None:
         return MISSING
     missing, total = metrics.find_missing(), len(list_attending_layers(metrics.tensors))
@@ -227,9 +224,9 @@ def read_recorded(snapshot: Snapshot) -> Provenance | str:
     return next(map(_parse_provenance, list_recorded(metrics.folder)), none)
 
 
-def build_expected(snapshot: Snapshot) -> Provenance | None:
+def build_expected(work: Work) -> Provenance | None:
     """What the metrics of a study would be made of now; None without tensors."""
-    return None if snapshot.metrics is None else _parse_provenance(snapshot.metrics.made_of)
+    return None if work.metrics is None else _parse_provenance(work.metrics.made_of)
 
 
 def _parse_provenance(made_of: Mapping[str, Any], lacking: str | None = None) -> Provenance:
@@ -243,9 +240,9 @@ def _parse_provenance(made_of: Mapping[str, Any], lacking: str | None = None) ->
 
 def _estimate_bytes(extent: Extent) -> int:
     """Uncompressed bytes of what is still to be measured."""
-    study = extent.study
+    study = extent.work.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
-    return estimate_bytes(sizes) * sizes["layer"] * (study.sequences)
+    return estimate_bytes(sizes) * sizes["layer"] * study.sequences
 
 
 SELECTION_METRICS = Asset(

@@ -20,7 +20,6 @@ from dagster_project.assets.asset import (
     AssetResult,
     Markdown,
     Provenance,
-    Snapshot,
     Work,
     compute_digest,
     digest_code,
@@ -59,13 +58,11 @@ def make_report(work: Work) -> AssetResult:
             "charts": written.charts,
             "bytes": written.bytes,
         }
-        | {title: _embed_picture(title, png) for title, png in written.previews.items()}
+        | {
+            title: Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
+            for title, png in written.previews.items()
+        }
     )
-
-
-def _embed_picture(title: str, png: bytes) -> Markdown:
-    """A picture as Markdown, which Dagster shows next to the other metadata."""
-    return Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
 
 
 @cache
@@ -81,7 +78,7 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     """
     from reports.page import write_report
 
-    with _open_connection(home, _list_shown(home, name, study)) as connection:
+    with _connect(home, _list_shown(home, name, study)) as connection:
         path = home.report(name)
         known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
         origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
@@ -133,7 +130,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     path = home.comparison(names)
     if len(path.name) > LONGEST:
         raise UserError(f"The names of {len(names)} studies are too long for one file name; compare fewer at a time")
-    with _open_connection(home, names) as connection, _put_together(home, names) as together:
+    with _connect(home, names) as connection, _put_together(home, names) as together:
         write(
             connection,
             names,
@@ -172,7 +169,7 @@ def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     path = home.families / f"{name}.html"
     links = _build_report_links(home, path.parent)
     link = _build_link(home.index, path.parent)
-    with _open_connection(home, [name]) as connection:
+    with _connect(home, [name]) as connection:
         write_family(connection, name, path, home=link, reports=links, origin=json.dumps(origin))
     write_index(home)
     return path
@@ -188,7 +185,7 @@ def write_index(home: Home) -> None:
     }
     families = {path.stem: _build_link(path, folder) for path in sorted(home.families.glob("*.html"))}
     reports = _build_report_links(home, folder)
-    with _open_connection(home) as connection:
+    with _connect(home) as connection:
         write(connection, home.index, reports=reports, comparisons=comparisons, families=families)
 
 
@@ -203,16 +200,14 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
     from reports.page import build_sections
 
     study = find_study(home, name)
-    with _open_connection(home, _list_shown(home, name, study)) as connection:
+    with _connect(home, _list_shown(home, name, study)) as connection:
         sections_of_study = build_sections(find_source(connection, name, map_n=study.analysis.map_n))
     written = [] if images is None else write_images(sections_of_study, images, overwrite=overwrite)
     return written + ([] if tables is None else write_tables(sections_of_study, tables, overwrite=overwrite))
 
 
-@contextmanager
-def _open_connection(home: Home, studies: Iterable[str] | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
-    with closing(connect(home.warehouse, studies=studies, described=False)) as connection:
-        yield connection
+def _connect(home: Home, studies: Iterable[str] | None = None) -> "closing[duckdb.DuckDBPyConnection]":
+    return closing(connect(home.warehouse, studies=studies, described=False))
 
 
 def _build_report_links(home: Home, folder: Path) -> dict[str, str]:
@@ -227,8 +222,8 @@ def _build_link(path: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _read_recorded(snapshot: Snapshot) -> Provenance | str:
-    path = snapshot.home.report(snapshot.name)
+def _read_recorded(work: Work) -> Provenance | str:
+    path = work.home.report(work.name)
     if not path.exists():
         return MISSING
     try:
@@ -237,10 +232,8 @@ def _read_recorded(snapshot: Snapshot) -> Provenance | str:
         return UNREADABLE
 
 
-def _build_expected(snapshot: Snapshot) -> Provenance | None:
-    if snapshot.landed is None:
-        return None
-    return _parse_origin(build_report_origin(snapshot.study, snapshot.landed))
+def _build_expected(work: Work) -> Provenance | None:
+    return None if work.landed is None else _parse_origin(build_report_origin(work.study, work.landed))
 
 
 def _parse_origin(origin: Mapping[str, Any]) -> Provenance:

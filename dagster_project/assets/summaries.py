@@ -14,7 +14,6 @@ from dagster_project.assets.asset import (
     Asset,
     AssetResult,
     Provenance,
-    Snapshot,
     Work,
     wrap_place,
 )
@@ -39,95 +38,84 @@ COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
 """The libraries whose versions are recorded with the tables."""
 
 
-def make_tables_asset(
-    name: str,
-    module: str,
-    about: str,
-    *,
-    tables: tuple[str, ...],
-    version: int,
-    after: tuple[Asset, ...] = (),
-    settings: tuple[str, ...] = (),
-    reads: tuple[str, ...] = (),
-    parallel: bool = False,
-    kinds: tuple[str, ...] = ("dask", "parquet"),
-    pool: str | None = None,
-    is_wanted: Callable[[AnalysisSettings], bool] = lambda _: True,
-) -> Asset:
-    """The record of an asset that computes tables.
+@dataclass(frozen=True)
+class Tables:
+    """An asset that computes tables: what ``Asset`` says of it, and how they are computed.
 
     The function ``compute_NAME`` of the ``module`` of ``dagster_project.analysis``, which is imported when it is
-    called, yields their rows. ``version`` is that of the numbers, raised when their computation changes, so that they
-    are rebuilt. The asset reads the tables of those in ``after``; ``settings`` are fields of the analysis settings; a
-    ``parallel`` one has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster.
-    All else is as in ``Asset``.
+    called, yields their rows.
     """
-    step = _Step(name, module, tables, version, after, settings, parallel, is_wanted)
-    return Asset(
-        name=name,
-        about=about,
-        parents=("selection_metrics", *(asset.name for asset in after)),
-        kinds=kinds,
-        version=lambda: str(version),
-        make=step.make,
-        expected=step.build_expected,
-        recorded=step.read_recorded,
-        places=wrap_place(lambda home, study: LocalPlace(home.parts(study))),
-        settings=tuple(f"analysis.{field}" for field in settings),
-        reads=reads,
-        tables=tables,
-        locate_parts=step.locate_parts,
-        pool=pool,
-        is_wanted=lambda study: is_wanted(study.analysis),
-    )
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The functions in the record of one asset; arguments as for ``make_tables_asset``."""
 
     name: str
     module: str
+    about: str
     tables: tuple[str, ...]
     version: int
-    after: tuple[Asset, ...]
-    settings: tuple[str, ...]
-    parallel: bool
-    is_wanted: Callable[[AnalysisSettings], bool]
+    """That of the numbers, raised when their computation changes, so that they are rebuilt."""
+    after: tuple[Asset, ...] = ()
+    """The assets whose tables it reads."""
+    settings: tuple[str, ...] = ()
+    """Fields of the analysis settings."""
+    reads: tuple[str, ...] = ()
+    parallel: bool = False
+    """Whether it has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster."""
+    kinds: tuple[str, ...] = ("dask", "parquet")
+    pool: str | None = None
+    is_wanted: Callable[[AnalysisSettings], bool] = lambda _: True
 
-    def build_inputs(self, snapshot: Snapshot) -> dict[str, Any] | None:
+    def build_asset(self) -> Asset:
+        """The record of the asset."""
+        return Asset(
+            name=self.name,
+            about=self.about,
+            parents=("selection_metrics", *(asset.name for asset in self.after)),
+            kinds=self.kinds,
+            version=lambda: str(self.version),
+            make=self.make,
+            expected=self.build_expected,
+            recorded=self.read_recorded,
+            places=wrap_place(lambda home, study: LocalPlace(home.parts(study))),
+            settings=tuple(f"analysis.{field}" for field in self.settings),
+            reads=self.reads,
+            tables=self.tables,
+            locate_parts=self.locate_parts,
+            pool=self.pool,
+            is_wanted=lambda study: self.is_wanted(study.analysis),
+        )
+
+    def build_inputs(self, work: Work) -> dict[str, Any] | None:
         """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics.
 
         None without tensors.
         """
-        if snapshot.metrics is None:
+        if work.metrics is None:
             return None
-        made_from = snapshot.metrics.made_of
+        made_from = work.metrics.made_of
         return {
             "step": self.name,
             "versions": {asset.name: int(asset.version()) for asset in self.after} | {self.name: self.version},
-            "settings": snapshot.study.analysis.model_dump(mode="json", include=set(self.settings)),
+            "settings": work.study.analysis.model_dump(mode="json", include=set(self.settings)),
             "metrics": {part: value for part, value in made_from.items() if part != "analysis"},
         }
 
-    def locate_parts(self, snapshot: Snapshot) -> dict[str, Place]:
+    def locate_parts(self, work: Work) -> dict[str, Place]:
         """The part of each table, as ``Asset.locate_parts``."""
-        inputs, folder = self.build_inputs(snapshot), _locate_folder(snapshot)
+        inputs, folder = self.build_inputs(work), LocalPlace(work.home.parts(work.name))
         return {} if inputs is None else {table: locate_part(folder, table, inputs) for table in self.tables}
 
-    def build_expected(self, snapshot: Snapshot) -> Provenance | None:
+    def build_expected(self, work: Work) -> Provenance | None:
         """As ``Asset.expected``."""
-        inputs = self.build_inputs(snapshot)
+        inputs = self.build_inputs(work)
         return None if inputs is None else self._parse_provenance(inputs)
 
-    def read_recorded(self, snapshot: Snapshot) -> Provenance | str:
+    def read_recorded(self, work: Work) -> Provenance | str:
         """As ``Asset.recorded``: what is expected if all parts are there, else what the first other was made from."""
-        current, folder = self.locate_parts(snapshot).values(), _locate_folder(snapshot)
+        current, folder = self.locate_parts(work).values(), LocalPlace(work.home.parts(work.name))
         if current and all(map(is_whole, current)):
-            return self.build_expected(snapshot) or MISSING
+            return self.build_expected(work) or MISSING
         if any(part.exists() for part in current):
             return UNREADABLE
-        current_inputs, others = self.build_inputs(snapshot), map(read_inputs, list_made(folder, self.name))
+        current_inputs, others = self.build_inputs(work), map(read_inputs, list_made(folder, self.name))
         made = next((made for made in others if made and made["inputs"] != current_inputs), None)
         return MISSING if made is None else self._parse_provenance(made["inputs"])
 
@@ -150,11 +138,9 @@ class _Step:
         if not self.is_wanted(work.study.analysis):
             return AssetResult({"dagster/row_count": 0})
         with work.lock():
-            snapshot = work.take_snapshot()
-            snapshot.metrics = work.sources.metrics
-            paths = self.locate_parts(snapshot)
+            sources, paths = work.sources, self.locate_parts(work)
             if work.force or not all(map(is_whole, paths.values())):
-                self._write(work, snapshot)
+                self._write(work, sources)
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         counts = {f"rows of {table}": count for table, count in rows.items()}
@@ -163,22 +149,16 @@ class _Step:
             message=f"{what}, {count(sum(rows.values()), 'row')} ({seconds:.1f} s)",
         )
 
-    def _write(self, work: Work, snapshot: Snapshot) -> None:
+    def _write(self, work: Work, sources: "Sources") -> None:
         """Compute the tables and write them."""
-        check_tables(snapshot, self.after)
-        read = {table: path for asset in self.after for table, path in asset.locate_parts(snapshot).items()}
+        check_tables(work, self.after)
+        read = {table: path for asset in self.after for table, path in asset.locate_parts(work).items()}
         module = import_module(f"dagster_project.analysis.{self.module}")
         compute: Callable[[Sources], Rows] = getattr(module, f"compute_{self.name}")
-        rows, inputs = compute(replace(work.sources, parts=read)), self.build_inputs(snapshot) or {}
-        folder = _locate_folder(snapshot)
-        remove_others(folder, inputs)
+        rows, inputs = compute(replace(sources, parts=read)), self.build_inputs(work) or {}
+        remove_others(sources.folder, inputs)
         with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-            write_parts(folder, self.tables, rows, inputs, read_versions())
-
-
-def _locate_folder(snapshot: Snapshot) -> LocalPlace:
-    """The folder of a study's parts."""
-    return LocalPlace(snapshot.home.parts(snapshot.name))
+            write_parts(sources.folder, self.tables, rows, inputs, read_versions())
 
 
 @cache
@@ -187,25 +167,25 @@ def read_versions() -> dict[str, str]:
     return {library: metadata.version(library) for library in COMPUTED_BY}
 
 
-def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
+def check_tables(work: Work, assets: tuple[Asset, ...]) -> None:
     """Refuse to read tables of these assets that are missing, or not made from the study's metrics and settings."""
     for asset in assets:
-        if asset.explain_staleness(snapshot):
+        if asset.explain_staleness(work):
             raise UserError(
-                f"The tables of '{asset.name}' in {snapshot.home.parts(snapshot.name)} are missing, damaged or "
-                f"made from other metrics; run: attention-geometry run {snapshot.name}"
+                f"The tables of '{asset.name}' in {work.home.parts(work.name)} are missing, damaged or "
+                f"made from other metrics; run: attention-geometry run {work.name}"
             )
 
 
 FITS = (
-    make_tables_asset(
+    Tables(
         "assumption_norms",
         "norms",
         "Assumption 1: the norms of the value states of every KV head, and how much they vary.",
         tables=("assumption_norms", "assumption_norms_by_sequence", "value_norm_by_position"),
         version=4,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "assumption_similarity",
         "fits",
         "Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model.",
@@ -215,8 +195,8 @@ FITS = (
         ),
         version=5,
         parallel=True,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "assumption_weights",
         "fits",
         "Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model.",
@@ -224,11 +204,11 @@ FITS = (
         version=3,
         reads=("attention",),
         parallel=True,
-    ),
+    ).build_asset(),
 )
 """The fits of the three assumptions, from which heads are drawn."""
 
-MEANS = make_tables_asset(
+MEANS = Tables(
     "selection_means",
     "means",
     "Means of every query, head and N: Precision, Recall, F, specificity, bounds, coverage, s_N, distances; keys for a "
@@ -240,12 +220,12 @@ MEANS = make_tables_asset(
     ),
     version=7,
     settings=("kappas", "scale"),
-)
+).build_asset()
 """The means, from which budgets of keys are taken."""
 
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
-    make_tables_asset(
+    Tables(
         "separability",
         "chance",
         "Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.",
@@ -254,8 +234,8 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("nulls",),
         reads=("attention", "values"),
         parallel=True,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "temperature",
         "temperature",
         "Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.",
@@ -264,16 +244,16 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("temperatures", "temperature_sequences"),
         reads=("attention", "values"),
         parallel=True,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "top_keys",
         "top_keys",
         "The 16 keys of largest weight of every head, one by one: position, contribution, distance from s_N.",
         tables=("top_keys",),
         version=2,
         reads=("attention", "values"),
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "parameter_effects",
         "expectation",
         "Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted.",
@@ -281,8 +261,8 @@ SUMMARIES: tuple[Asset, ...] = (
         version=2,
         after=FITS,
         settings=("kappas", "scale"),
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "regimes_by_sequence",
         "regimes",
         "Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.",
@@ -291,32 +271,32 @@ SUMMARIES: tuple[Asset, ...] = (
         after=(FITS[2],),
         settings=("scale",),
         reads=("attention",),
-    ),
+    ).build_asset(),
     MEANS,
-    make_tables_asset(
+    Tables(
         "head_patterns",
         "patterns",
         "What heads look at, such as the sink, the token before or earlier copies, and how many times chance that is.",
         tables=("head_patterns", "head_pattern_means"),
         version=2,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "contributions",
         "contributions",
         "Weight and contribution of each position, and cosines of its value state with the sink's and the last's.",
         tables=("attention_by_position",),
         version=3,
         reads=("attention",),
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "value_directions",
         "directions",
         "Principal directions of the value states of every KV head, and the value states of sequence 0 along them.",
         tables=("principal_directions", "value_directions"),
         version=1,
         reads=("values",),
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "bounds_in_expectation",
         "expectation",
         "The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid.",
@@ -326,8 +306,8 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("monte_carlo", "kappas"),
         parallel=True,
         is_wanted=lambda analysis: analysis.monte_carlo is not None,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "head_ablation",
         "interventions",
         "The increase of the model's loss when a head's output is replaced, for every head, with intervals.",
@@ -337,8 +317,8 @@ SUMMARIES: tuple[Asset, ...] = (
         kinds=("torch", "parquet"),
         pool="gpu",
         is_wanted=lambda analysis: analysis.effects is not None,
-    ),
-    make_tables_asset(
+    ).build_asset(),
+    Tables(
         "sparsified_loss",
         "interventions",
         "The increase of the model's loss when queries attend to fewer keys, by policy and budget.",
@@ -349,6 +329,6 @@ SUMMARIES: tuple[Asset, ...] = (
         kinds=("torch", "parquet"),
         pool="gpu",
         is_wanted=lambda analysis: analysis.effects is not None and bool(analysis.effects.budgets),
-    ),
+    ).build_asset(),
 )
 """The records of these assets, each after its parents; those that take longest begin the lists."""

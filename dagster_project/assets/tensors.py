@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,6 @@ from dagster_project.assets.asset import (
     CheckResult,
     Extent,
     Provenance,
-    Snapshot,
     Work,
     wrap_place,
 )
@@ -47,11 +47,10 @@ def make_tensors(work: Work) -> AssetResult:
     home, name = work.home, work.name
     with home.set_stores_aside(name) if work.force else nullcontext():
         report = extract_tensors(work)
-    missing, deviation, tolerance = (
-        find_missing_sequences(home, name),
-        report.row_sum_deviation,
-        compute_row_sum_tolerance(home, name),
-    )
+    store = SequenceStore.open(home.tensors(name), TENSORS)
+    missing, deviation, made_of = store.find_missing(), report.row_sum_deviation, store.provenance
+    half = made_of["inputs"]["model"].get("attention") == "two-pass" and made_of["settings"]["dtype"] != "float32"
+    tolerance = HALF_ROW_SUM_TOLERANCE if half else ROW_SUM_TOLERANCE * store.sizes["key"]
     return AssetResult(
         {
             "path": report.path,
@@ -112,7 +111,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
                 study=name,
                 path=home.tensors(name),
                 shard=shard,
-                before=lambda sizes, _, missing: _check_room(Extent(home, name, study, sizes, missing), work.assets),
+                before=lambda sizes, _, missing: _check_room(Extent(work, sizes, missing)),
             )
         if renewed:
             home.discard_replaced(name)
@@ -122,10 +121,10 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     return report
 
 
-def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
+def _check_room(extent: Extent) -> None:
     """Refuse an extraction that the disk or the memory is too small for."""
-    check_space(extent, assets)
-    check_extraction(extent.name, _estimate_bytes_of_one(extent))
+    check_space(extent)
+    check_extraction(extent.work.name, _estimate_bytes(replace(extent, missing=1)))
 
 
 def _needs_replacement(work: Work) -> bool:
@@ -135,19 +134,6 @@ def _needs_replacement(work: Work) -> bool:
         return False
     other = explain_replacement(work.study.select_extraction(), study=work.name, path=path)
     return other is not None or bool(SequenceStore.open(path, TENSORS).dropped)
-
-
-def find_missing_sequences(home: Home, name: str) -> list[int]:
-    """The sequences that are missing from the ledger of a tensor store."""
-    return SequenceStore.open(home.tensors(name), TENSORS).find_missing()
-
-
-def compute_row_sum_tolerance(home: Home, name: str) -> float:
-    """Largest deviation from 1 of the sum of a query's weights in the tensor store of a study."""
-    store = SequenceStore.open(home.tensors(name), TENSORS)
-    made_of = store.provenance
-    half = made_of["inputs"]["model"].get("attention") == "two-pass" and made_of["settings"]["dtype"] != "float32"
-    return HALF_ROW_SUM_TOLERANCE if half else ROW_SUM_TOLERANCE * store.sizes["key"]
 
 
 def finalise_tensors(home: Home, name: str) -> int:
@@ -175,21 +161,15 @@ def _format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
-def _read_recorded(snapshot: Snapshot) -> Provenance | str:
-    path = snapshot.home.tensors(snapshot.name)
-    return explain_staleness(snapshot.study.select_extraction(), study=snapshot.name, path=path) or Provenance(
-        EXTRACTION_VERSION
-    )
+def _read_recorded(work: Work) -> Provenance | str:
+    path = work.home.tensors(work.name)
+    why = explain_staleness(work.study.select_extraction(), study=work.name, path=path)
+    return why or Provenance(EXTRACTION_VERSION)
 
 
 def _estimate_bytes(extent: Extent) -> int:
     """Uncompressed bytes of the missing sequences."""
-    return _estimate_bytes_of_one(extent) * extent.missing
-
-
-def _estimate_bytes_of_one(extent: Extent) -> int:
-    """The same of one sequence."""
-    return estimate_sequence_bytes(build_tensor_specs(**extent.study.stored), extent.sizes)
+    return estimate_sequence_bytes(build_tensor_specs(**extent.work.study.stored), extent.sizes) * extent.missing
 
 
 TENSOR_STORE = Asset(

@@ -37,7 +37,6 @@ from dagster_project.command.output import (
     run_prompt,
     write,
 )
-from dagster_project.command.serving import check_address, serve
 from dagster_project.study.home import HOME_VARIABLE, Home
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
@@ -94,33 +93,80 @@ def run(  # the options that it does not name are read from the context
         str | None, make_study_argument("A study or family defined in studies.yaml; omit with --name.")
     ] = None,
     home: HomeOption = None,
-    fresh: options.FreshOption = False,
-    force: options.ForceOption = None,
-    name: options.NameOption = None,
-    model: options.ModelOption = None,
+    fresh: Annotated[
+        bool, make_flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")
+    ] = False,
+    force: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ASSET",
+            autocompletion=options.complete_asset,
+            help="Rebuild this asset and everything that depends on it, even if current.",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
+        ),
+    ] = None,
     gguf: GgufOption = None,
     revision: RevisionOption = None,
-    random_weights: options.RandomWeightsOption = False,
-    corpus: options.CorpusOption = None,
-    corpus_revision: options.CorpusRevisionOption = None,
-    subset: options.SubsetOption = None,
-    split: options.SplitOption = None,
-    column: options.ColumnOption = None,
-    pack: options.PackOption = False,
-    context_length: options.ContextLengthOption = None,
-    sequences: options.SequencesOption = None,
-    queries: options.QueriesOption = None,
-    seed: options.SeedOption = None,
+    random_weights: Annotated[
+        bool,
+        make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
+    ] = False,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="`embedded` (Python's manual), `prose` (English), `repeated` (random tokens, twice), a "
+            ".txt/.jsonl/.parquet file, a folder of them, or a hub dataset."
+        ),
+    ] = None,
+    corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
+    subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
+    column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
+    pack: Annotated[bool, make_flag("--pack", help="Join short documents instead of skipping them.")] = False,
+    context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences; 24 if not given.")] = None,
+    queries: Annotated[
+        str | None, typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for choosing sequences and drawing random weights.")] = None,
     bos: options.BosOption = None,
-    dtype: options.DtypeOption = None,
-    device: options.DeviceOption = None,
-    device_map: options.DeviceMapOption = None,
-    batch_size: options.BatchSizeOption = None,
-    values: options.ValuesOption = None,
-    twin: options.TwinOption = None,
-    no_twin: options.NoTwinOption = False,
-    no_probe: options.NoProbeOption = False,
-    every_query: options.EveryQueryOption = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="Spread the model over all GPUs: auto, balanced or sequential.")
+    ] = None,
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
+    twin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY|random",
+            help="Study with random weights to compare with (default: random, which creates one of up to 8 sequences).",
+        ),
+    ] = None,
+    no_twin: Annotated[
+        bool,
+        make_flag("--no-twin", help="Compare with no random weights; the page then states no finding about training."),
+    ] = False,
+    no_probe: Annotated[
+        bool,
+        make_flag("--no-probe", help="Read no repeated random tokens; the page then counts no heads that copy."),
+    ] = False,
+    every_query: Annotated[
+        bool | None,
+        make_flag(
+            "--every-query/--no-every-query",
+            help="Measure what every token selects as the query (default: in a new study of up to 1,024 tokens).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is rebuilt.
@@ -694,6 +740,7 @@ def ui(
 
     Behind a proxy: `attention-geometry ui --origin https://geometry.example.org`
     """
+    from dagster_project.command.requests import check_address
     from dagster_project.records.opening import open_records
 
     root = _use_home(home)
@@ -703,7 +750,9 @@ def ui(
     with open_records(root):  # sets the environment variables by which child processes find them
         pass
     process.leave_interrupts()
-    raise typer.Exit(serve([sys.executable, "-m", "dagster_project.command.webserver", str(port), *(origin or ())]))
+    raise typer.Exit(
+        process.serve([sys.executable, "-m", "dagster_project.command.webserver", str(port), *(origin or ())])
+    )
 
 
 def main() -> None:

@@ -81,80 +81,9 @@ JsonOption = Annotated[bool, make_flag("--json", help="Print results as JSON.")]
 OverwriteOption = Annotated[bool, make_flag("--overwrite", help="Replace files that exist already.")]
 GgufOption = Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")]
 RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")]
-
-# --- of `run` ---
-
-FreshOption = Annotated[bool, make_flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")]
-ForceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ASSET",
-        autocompletion=complete_asset,
-        help="Rebuild this asset and everything that depends on it, even if current.",
-    ),
-]
-NameOption = Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
-    ),
-]
-RandomWeightsOption = Annotated[
-    bool, make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed.")
-]
-CorpusOption = Annotated[
-    str | None,
-    typer.Option(
-        help="`embedded` (Python's manual), `prose` (English), `repeated` (random tokens, twice), a "
-        ".txt/.jsonl/.parquet file, a folder of them, or a hub dataset."
-    ),
-]
-CorpusRevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")]
-SubsetOption = Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")]
-SplitOption = Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")]
-ColumnOption = Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")]
-PackOption = Annotated[bool, make_flag("--pack", help="Join short documents instead of skipping them.")]
-ContextLengthOption = Annotated[int | None, typer.Option(help="Tokens in each sequence.")]
-SequencesOption = Annotated[int | None, typer.Option(help="Number of sequences; 24 if not given.")]
-QueriesOption = Annotated[
-    str | None, typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one).")
-]
-SeedOption = Annotated[int | None, typer.Option(help="Seed for choosing sequences and drawing random weights.")]
 BosOption = Annotated[
     Bos | None,
     typer.Option(
         help="What every sequence begins with: what the model's tokenizer puts before a text (auto), BOS, or nothing."
     ),
-]
-DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
-DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")]
-DeviceMapOption = Annotated[
-    str | None, typer.Option(help="Spread the model over all GPUs: auto, balanced or sequential.")
-]
-BatchSizeOption = Annotated[
-    str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
-]
-ValuesOption = Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")]
-TwinOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="STUDY|random",
-        help="Study with random weights to compare with (default: random, which creates one of up to 8 sequences).",
-    ),
-]
-NoTwinOption = Annotated[
-    bool,
-    make_flag("--no-twin", help="Compare with no random weights; the page then states no finding about training."),
-]
-EveryQueryOption = Annotated[
-    bool | None,
-    make_flag(
-        "--every-query/--no-every-query",
-        help="Measure what every token selects as the query (default: in a new study of up to 1,024 tokens).",
-    ),
-]
-NoProbeOption = Annotated[
-    bool,
-    make_flag("--no-probe", help="Read no repeated random tokens; the page then counts no heads that copy."),
 ]

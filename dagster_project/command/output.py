@@ -157,6 +157,7 @@ def build_table(rows: "pa.Table", title: str | None = None, room: int | None = N
     If ``room`` is given, in characters, each row is one line: long values are cut, except in the first column, and
     columns that do not fit even so are left out from the middle and counted. Otherwise values are wrapped.
     """
+    from pyarrow import types
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -172,9 +173,8 @@ def build_table(rows: "pa.Table", title: str | None = None, room: int | None = N
             table.add_column(Text(f"+{left_out} columns"), justify="center", no_wrap=True)
             columns.append(["…"] * rows.num_rows)
         if not before <= place < len(names) - after:
-            table.add_column(
-                Text(names[place]), justify="left" if _is_text(field.type) else "right", no_wrap=room is not None
-            )
+            is_text = any(check(field.type) for check in (types.is_string, types.is_large_string, types.is_nested))
+            table.add_column(Text(names[place]), justify="left" if is_text else "right", no_wrap=room is not None)
             columns.append(cells[place])
     for row in zip(*columns, strict=True):
         table.add_row(*map(Text, row))
@@ -186,17 +186,9 @@ def _fit(names: Sequence[str], cells: list[list[str]], room: int) -> tuple[int, 
     cells[0] = [_shorten(text, LONGEST[0]) for text in cells[0]]
     for longest in LONGEST:
         cells[1:] = [[_shorten(text, longest) for text in column] for column in cells[1:]]
-        widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
-        if sum(widths) + GAP * len(widths) <= room:
-            break
-    return _count_outer_columns(widths, room)
-
-
-def _count_outer_columns(widths: Sequence[int], room: int) -> tuple[int, int]:
-    """How many columns from the left and from the right fit into a table of ``room`` characters."""
-    taken = [width + GAP for width in widths]
-    if sum(taken) <= room:
-        return len(taken), 0
+        taken = [GAP + max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
+        if sum(taken) <= room:
+            return len(taken), 0
     left = room - len("+000 columns") - GAP
     last = int(taken[0] + taken[-1] <= left)
     return max(1, sum(total + last * taken[-1] <= left for total in accumulate(taken[:-1]))), last
@@ -279,12 +271,6 @@ def _read_statements(session: Any) -> Iterable[str]:
             text = ""
 
 
-def _is_text(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_nested(kind))
-
-
 def _format_value(value: object) -> str:
     return "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -311,11 +297,6 @@ def _write_table(reader: "pa.RecordBatchReader") -> None:
         _write_values(rows, LONGEST[0])
     else:
         place.print(table)
-
-
-def _write_vertical(reader: "pa.RecordBatchReader") -> None:
-    """Write one line for each value, and a heading for each row."""
-    _write_values(_read_first_rows(reader), None)
 
 
 def _write_values(rows: "pa.Table", longest: int | None) -> None:
@@ -426,7 +407,7 @@ def _write_parquet(reader: "pa.RecordBatchReader") -> None:
 
 WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
     "table": _write_table,
-    "vertical": _write_vertical,
+    "vertical": lambda reader: _write_values(_read_first_rows(reader), None),
     "markdown": _write_markdown,
     "csv": _write_csv,
     "spreadsheet": _write_spreadsheet,

@@ -6,8 +6,10 @@ Imports only the standard library, so that both are set up before typer, PyTorch
 import io
 import os
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from threading import Event, Lock, Thread
@@ -148,3 +150,45 @@ class _Output(io.FileIO):
 def discard_output() -> None:
     """Discard what is buffered for standard output, which cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+# --- the web UI and its daemon, which end with the command ---
+
+PATIENCE = 10
+"""Seconds that they have to end by themselves after a signal."""
+
+ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end them."""
+
+
+def serve(command: Sequence[str]) -> int:
+    """Run a command in its own session until it ends or a signal of ``ASKED`` arrives; then end all its processes.
+
+    The standard input of the command is a pipe that is closed when this process ends in any way.
+
+    Returns the command's exit code, or 128 plus the number of the signal.
+    """
+    signals: list[int] = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:  # noqa: S603 (no shell, our own interpreter)
+
+        def stop(number: int, frame: object) -> None:  # noqa: ARG001 (a handler's signature)
+            signals.append(number)
+            process.send_signal(signal.SIGINT)
+            signal.alarm(PATIENCE)
+
+        before = {number: signal.signal(number, stop) for number in ASKED}
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: _kill(process))
+        try:
+            code = process.wait()
+        finally:
+            signal.alarm(0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    _kill(process)
+    return 128 + signals[0] if signals else code
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill all remaining processes of a session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,8 +1,10 @@
 """What ``run`` and others are asked for, checked before heavy libraries are loaded, which takes seconds."""
 
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from urllib.parse import urlsplit
 
 from dagster_project.study.home import Home
 from dagster_project.study.settings import choose_controls
@@ -99,3 +101,22 @@ def parse_file(given: str) -> tuple[str, str]:
     if not equals:
         raise UserError(f"--file {given} names no table; write --file NAME=FILE, as in --file mine=scores.csv")
     return name, path
+
+
+def check_address(port: int, origins: Sequence[str]) -> None:
+    """Refuse a port that cannot be listened on, and addresses of proxies that are not origins.
+
+    ``UserError`` in either case.
+    """
+    for origin in origins:
+        parts = urlsplit(origin)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}":
+            raise UserError(
+                f"--origin {origin} is not the address of a host as browsers show it, such as https://host.example"
+            )
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"Port {port} cannot be used ({error.strerror}); choose another with --port") from error

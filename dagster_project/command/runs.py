@@ -23,8 +23,15 @@ from dagster_project.study.studies import (
     list_readable_families,
     list_readable_studies,
 )
-from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
-from dagster_project.upkeep.plan import Entry, Report, plan, write
+from dagster_project.upkeep.plan import (
+    Entry,
+    Report,
+    find_stale_assets,
+    find_stale_of_twin,
+    plan,
+    select_twin_assets,
+    write,
+)
 from storage.errors import DerivedDamageError, UserError, format_error
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ https://docs.dagster.io/guides/build/assets
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,13 @@ def configure_assets(records: Iterable[str], force: str | None = None, naming: N
     return {"ops": ops}
 
 
-def build_asset(step: str, records: Sequence[Asset], naming: Naming = OURS) -> dg.AssetsDefinition:
+def build_assets(naming: Naming) -> list[dg.AssetsDefinition]:
+    """Dagster's assets, each after its parents."""
+    of_step = {step: [record for record in ASSETS if STEPS[record.name] == step] for step in STEPS.values()}
+    return [_build_asset(step, records, naming) for step, records in of_step.items()]
+
+
+def _build_asset(step: str, records: Sequence[Asset], naming: Naming) -> dg.AssetsDefinition:
     """Dagster's asset of some records, partitioned by study."""
     key, deps = naming.key(step), select_steps((parent for record in records for parent in record.parents), naming)
     listed = "\n".join(f"- `{record.name}`: {record.about}" for record in records)
@@ -91,7 +97,7 @@ def build_asset(step: str, records: Sequence[Asset], naming: Naming = OURS) -> d
         kinds={kind for record in records for kind in record.kinds},
         deps=[dep for dep in deps if dep != key],
         code_version="-".join(record.version() for record in records),
-        metadata=_describe_columns(records),
+        metadata=dict(_describe_columns(records)),
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=key, blocking=check.blocking, description=check.description)
             for record in records
@@ -106,7 +112,13 @@ def build_asset(step: str, records: Sequence[Asset], naming: Naming = OURS) -> d
         study = context.partition_key
         work = prepare_work(data_root, study, replace=config.replace)
         made = make_each(work, _select_records(step, records, config.tables), config.force)
-        return _convert_made(step, records, _join_results(made), study, naming)
+        result = _join_results(made)
+        checks = {check.name: check for record in records for check in record.checks()}
+        link = naming.link(study) if step == "report" else {}
+        return dg.MaterializeResult(
+            metadata={name: _convert_metadata(value) for name, value in result.metadata.items()} | link,
+            check_results=[_convert_result(each, checks[each.name], key, study) for each in result.checks],
+        )
 
     return make_asset
 
@@ -130,42 +142,17 @@ def _join_results(made: Sequence[AssetResult]) -> AssetResult:
     return AssetResult(folder | numbers)
 
 
-def _describe_columns(records: Iterable[Asset]) -> dict[str, dg.TableSchema]:
-    """The columns of the tables of an asset by their names, as Dagster shows them."""
-    tables = (table for record in records for table in record.tables)
-    return {
-        table: _describe_table(sql.read_statement("schema", table))
-        for table in tables
-        if table in sql.list_names("schema")
-    }
-
-
-def _describe_table(table: sql.Statement) -> dg.TableSchema:
-    """The columns of a table with their types and comments."""
-    return dg.TableSchema(
-        [
+def _describe_columns(records: Iterable[Asset]) -> Iterator[tuple[str, dg.TableSchema]]:
+    """The tables of an asset, each with its columns, their types and comments."""
+    own = {table for record in records for table in record.tables}
+    for table in (sql.read_statement("schema", name) for name in sql.list_names("schema") if name in own):
+        columns = [
             dg.TableColumn(
-                column.name,
-                column.type,
-                table.columns[column.name],
-                dg.TableColumnConstraints(nullable=not column.required),
+                one.name, one.type, table.columns[one.name], dg.TableColumnConstraints(nullable=not one.required)
             )
-            for column in table.typed
+            for one in table.typed
         ]
-    )
-
-
-def _convert_made(
-    step: str, records: Iterable[Asset], made: AssetResult, study: str, naming: Naming
-) -> dg.MaterializeResult[None]:
-    """The result of an asset of a study; that of its page leads there."""
-    checks = {check.name: check for record in records for check in record.checks()}
-    key, link = naming.key(step), naming.link(study) if step == "report" else {}
-    return dg.MaterializeResult(
-        asset_key=key,
-        metadata={name: _convert_metadata(value) for name, value in made.metadata.items()} | link,
-        check_results=[_convert_result(result, checks[result.name], key, study) for result in made.checks],
-    )
+        yield table.name, dg.TableSchema(columns)
 
 
 def _convert_result(result: CheckResult, check: Check, asset: dg.AssetKey, study: str) -> dg.AssetCheckResult:
@@ -193,9 +180,3 @@ def _convert_metadata(value: Any) -> Any:
             return dg.MetadataValue.md(value)
         case _:
             return value
-
-
-def build_assets(naming: Naming) -> list[dg.AssetsDefinition]:
-    """Dagster's assets, each after its parents."""
-    of_step = {step: [record for record in ASSETS if STEPS[record.name] == step] for step in STEPS.values()}
-    return [build_asset(step, records, naming) for step, records in of_step.items()]

@@ -1,12 +1,13 @@
-"""The job over all assets of a study, its schedule (off by default), the asset ``family`` with its job, and sensors.
+"""Jobs, the schedule of studies (off by default), the asset ``family``, and sensors.
 
 One sensor registers new studies, the other keeps the tables and pages of families current.
 https://docs.dagster.io/guides/automate/schedules
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import (
@@ -23,7 +24,6 @@ from dagster_project.assets.families import (
 )
 from dagster_project.defs.assets import Naming, configure_assets, select_steps
 from dagster_project.records.registration import families, find_unended_runs, register_studies
-from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_family, list_readable_families
 from dagster_project.upkeep import plan
@@ -36,12 +36,14 @@ DAILY = "0 3 * * *"
 """The times of the schedule if that variable is not set."""
 
 
-def build_study_job(naming: Naming) -> UnresolvedAssetJobDefinition:
-    """The job of all assets of one study; a run is one process, whatever executor the deployment has."""
+def build_job(
+    naming: Naming, name: str, description: str, steps: Iterable[str] = tuple(STEPS)
+) -> UnresolvedAssetJobDefinition:
+    """A job of all assets of a study, or of others; a run is one process, whatever executor the deployment has."""
     return dg.define_asset_job(
-        naming.name("study"),
-        selection=dg.AssetSelection.assets(*select_steps(STEPS, naming)),
-        description="Everything about one study: tensors, metrics, tables and report.",
+        naming.name(name),
+        selection=dg.AssetSelection.assets(*select_steps(steps, naming)),
+        description=description,
         executor_def=dg.in_process_executor,
     )
 
@@ -83,19 +85,21 @@ def build_schedule(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.Sche
         ) from error
 
 
-def build_studies_sensor(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """The sensor that registers new studies."""
+def build_sensor(
+    naming: Naming, name: str, evaluate: Callable[..., Any], job: UnresolvedAssetJobDefinition, *, seconds: int
+) -> dg.SensorDefinition:
+    """A sensor that is on from the start, and evaluated again after so many seconds."""
     return dg.SensorDefinition(
-        name=naming.name("studies_registered"),
-        evaluation_fn=_register_studies,
+        name=naming.name(name),
+        evaluation_fn=evaluate,
         job=job,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=30,
-        description="Registers every study of the studies files as a partition; starts no run.",
+        minimum_interval_seconds=seconds,
+        description=evaluate.__doc__,
     )
 
 
-def _register_studies(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+def register_partitions(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Register every study of the studies files as a partition; start no run."""
     names = register_studies(context.instance, Home.from_environment())
     return dg.SkipReason(f"{len(names)} studies are registered")
@@ -123,42 +127,18 @@ def build_family(naming: Naming) -> dg.AssetsDefinition:
     return family
 
 
-def build_family_job(naming: Naming) -> UnresolvedAssetJobDefinition:
-    """The job that makes one family."""
-    return dg.define_asset_job(
-        naming.name("families"),
-        selection=dg.AssetSelection.assets(naming.key("family")),
-        description="The tables and the page of one family of studies.",
-        executor_def=dg.in_process_executor,
-    )
-
-
-def build_families_sensor(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
-    """The sensor that makes the tables and the page of each family whose members have changed."""
-    return dg.SensorDefinition(
-        name=naming.name("families_current"),
-        evaluation_fn=_request_families,
-        job=job,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=300,
-        description="Makes the tables and the page of each family whose members have changed, once none is being made.",
-    )
-
-
-def _request_families(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def request_families(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Make the tables and the page of each family whose members have changed, once none of them is being made."""
     home = Home.from_environment()
     register_studies(context.instance, home)
     running = find_unended_runs(context.instance)
-    known = list_readable_families(home).values()
-    waiting = [stale for stale in known if _is_settled(home, stale, running) and explain_stale_family(home, stale)]
-    for stale in waiting:
-        yield dg.RunRequest(run_key=f"{stale.name}-{compute_inputs_digest(home, stale)}", partition_key=stale.name)
-    if not waiting:
+    known, is_idle = list_readable_families(home).values(), True
+    for family in known:
+        names = [family.name, *family.members]
+        is_settled = has_members(home, family) and not any(name in running or home.is_claimed(name) for name in names)
+        if is_settled and explain_stale_family(home, family):
+            is_idle = False
+            key = f"{family.name}-{compute_inputs_digest(home, family)}"
+            yield dg.RunRequest(run_key=key, partition_key=family.name)
+    if is_idle:
         yield dg.SkipReason(f"{len(known)} families are current, or their members are being made or were never run")
-
-
-def _is_settled(home: Home, family: Family, running: dict[str, str]) -> bool:
-    """Whether a member of a family has landed, and no process works on one or on the family."""
-    names = [family.name, *family.members]
-    return has_members(home, family) and not any(name in running or home.is_claimed(name) for name in names)

@@ -3,8 +3,8 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -48,9 +48,6 @@ compute_logs:
 SETTINGS = {"dagster.yaml": CONFIGURATION, "in-process.yaml": CONFIGURATION + IN_PROCESS}
 """The files of Dagster's settings in a data root, with exactly this content."""
 
-PATIENCE = {"DAGSTER_SCHEDULE_GRPC_TIMEOUT_SECONDS": "3600"}
-"""How long Dagster's daemon waits for the schedule, which hashes local models and corpora; the default is 60 s."""
-
 UNENDED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -87,8 +84,8 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
     """
     _check_path(Path(os.environ.get("DAGSTER_HOME", home.dagster)).absolute())
     os.environ[HOME_VARIABLE] = str(home.root)
-    for variable, value in PATIENCE.items():
-        os.environ.setdefault(variable, value)
+    # the daemon waits 60 s for the schedule, which hashes local models and corpora
+    os.environ.setdefault("DAGSTER_SCHEDULE_GRPC_TIMEOUT_SECONDS", "3600")
     if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
         try:
             return _open_with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
@@ -157,18 +154,13 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
         readable, unreadable = list_readable_studies(home)
         names = list(readable)
         own = folder == home.dagster  # elsewhere, they may be of another data root
-        for partitions, keys in ((studies, names), (families, list(list_readable_families(home)))):
-            _register(instance, str(partitions.name), keys, delete=own and not unreadable)
+        for partitions, keys in ((str(studies.name), names), (str(families.name), list(list_readable_families(home)))):
+            known = set(instance.get_dynamic_partitions(partitions))
+            if new := [key for key in keys if key not in known]:
+                instance.add_dynamic_partitions(partitions, new)
+            for gone in sorted(known - set(keys)) if own and not unreadable else ():
+                instance.delete_dynamic_partition(partitions, gone)
     return names
-
-
-def _register(instance: dg.DagsterInstance, partitions: str, names: Sequence[str], *, delete: bool) -> None:
-    """Add the names that are no partitions yet; ``delete``: and delete partitions of other names."""
-    known = set(instance.get_dynamic_partitions(partitions))
-    if new := [name for name in names if name not in known]:
-        instance.add_dynamic_partitions(partitions, new)
-    for gone in sorted(known - set(names)) if delete else ():
-        instance.delete_dynamic_partition(partitions, gone)
 
 
 @contextmanager
@@ -198,7 +190,8 @@ def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
     needed = {record.dagster_run.run_id for record in unended} - ids
     for lock in _locate_run_lock(home, "none").parent.glob("*.lock"):
         if lock.stem not in needed:
-            _delete_if_free(lock)
+            with suppress(Timeout), FileLock(lock, timeout=0):
+                lock.unlink(missing_ok=True)
     return sorted(ids)
 
 
@@ -216,22 +209,9 @@ def _is_dead(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> 
         return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_locate_run_lock(home, run.run_id))
     seen = record.update_timestamp.timestamp()
     if run.status is dg.DagsterRunStatus.QUEUED:
-        seen = max(seen, _find_last_heartbeat(instance))
+        beat = instance.get_daemon_heartbeats().get("QUEUED_RUN_COORDINATOR")  # of the daemon that starts queued runs
+        seen = max(seen, beat.timestamp if beat else 0.0)
     return own and seen < time.time() - ABANDONED
-
-
-def _find_last_heartbeat(instance: dg.DagsterInstance) -> float:
-    """The last heartbeat of the daemon that starts queued runs, in seconds since the epoch; 0 if there is none."""
-    beat = instance.get_daemon_heartbeats().get("QUEUED_RUN_COORDINATOR")
-    return beat.timestamp if beat else 0.0
-
-
-def _delete_if_free(lock: Path) -> None:
-    try:
-        with FileLock(lock, timeout=0):
-            lock.unlink(missing_ok=True)
-    except Timeout:
-        pass
 
 
 def _locate_run_lock(home: Home, name: str) -> Path:

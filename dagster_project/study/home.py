@@ -61,7 +61,8 @@ class Home:
 
         ``UserError`` if the location of such stores is a URL that cannot be used.
         """
-        return cls(data_root(), _read_place(TENSORS_VARIABLE), _read_place(METRICS_VARIABLE))
+        elsewhere = (os.environ.get(variable) for variable in (TENSORS_VARIABLE, METRICS_VARIABLE))
+        return cls(data_root(), *(parse_place(named) if named else None for named in elsewhere))
 
     @property
     def studies_file(self) -> Path:
@@ -166,15 +167,13 @@ class Home:
         ``UserError`` if another process runs the study, or removes files of it.
         """
         self._create_roots()
-        with hold_lock(self._locate_run_lock(study), f"study '{study}'", wait=0):
+        with hold_lock(self._locks / "studies" / f"{study}.lock", f"study '{study}'", wait=0):
             yield
-
-    def _locate_run_lock(self, study: str) -> Path:
-        return self._locks / "studies" / f"{study}.lock"
 
     def is_claimed(self, study: str) -> bool:
         """Whether a process is running a study, or working on it or on a shard of it."""
-        locks = [self._locate_run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        own = f"{study}.lock"
+        locks = [self._locks / "studies" / own, self._locks / own, *(self._locks / "shards" / study).glob("*.lock")]
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:
@@ -295,9 +294,3 @@ def is_held(lock: Path) -> bool:
             return False
     except (Timeout, OSError):
         return True
-
-
-def _read_place(variable: str) -> Place | None:
-    """The location that an environment variable names; None if it is not set."""
-    named = os.environ.get(variable)
-    return parse_place(named) if named else None

@@ -1,18 +1,20 @@
-"""The plan of a refresh: what is missing or stale in all studies and families, and why; reports are in ``refreshes/``.
+"""What is missing or stale in studies and families, and why; reports of refreshes are in ``refreshes/``.
 
-The schedule and the command line both use it.
+The schedule and the command line both use it. Only files decide: the result is the same in all copies of a data root
+and without Dagster's records, which say no more than which runs have not ended.
 """
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.asset import Asset, Work
+from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
@@ -25,7 +27,6 @@ from dagster_project.study.studies import (
     locate_shipped_file,
     read_studies,
 )
-from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
 from storage.errors import UserError, format_error
 from storage.files.staging import write_atomically
 
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     import dagster as dg
 
 logger = logging.getLogger(__name__)
+
+SHOWING = ("claims", "report")
+"""The assets that show the landed results of a study and compare them with its twin; no asset is made from them."""
+
+FOLLOWS = "follows from"
+"""The beginning of the reason of an asset that is stale because a parent is."""
 
 KEPT = 100
 """Number of reports that are kept, the latest ones."""
@@ -48,6 +55,59 @@ NEVER_RUN = "never run; pass its name to run it"
 WAITS = "is queued or in progress; if no process is working on it, cancel it in `attention-geometry ui`"
 
 State = Literal["stale", "fresh", "running", "never run", "error"]
+
+
+def find_stale_assets(home: Home, name: str, study: Study, force: str | None = None) -> dict[str, str]:
+    """Find the missing or stale assets of a study, each with the reason, in the order of ``ASSETS``.
+
+    An asset that depends on a stale one is stale. No model is loaded, and the network is used for object stores only:
+    local models and corpora are hashed; for those on the hub, the recorded commit is used, so that later commits to a
+    branch are not noticed. ``force`` counts as stale in any case.
+
+    ``UserError`` if a local model or corpus is missing or cannot be read, or an object store does not answer.
+    """
+    work = Work(home, name, study, ASSETS)
+    wanted = select_assets(study)
+    own = _explain_stale_twin(work)
+    own |= {asset.name: why for asset in wanted if (why := asset.explain_staleness(work))}
+    own |= {force: "requested"} if force else {}
+    reasons = _add_followers(own, wanted)
+    needing = [asset.name for asset in wanted if asset.reads and asset.name in reasons]
+    if needing and "tensors" not in reasons and work.tensors is not None and work.tensors.dropped:
+        return _add_followers(own | {"tensors": f"dropped, but {needing[0]} is made from them"}, wanted)
+    return reasons
+
+
+def select_twin_assets(home: Home, twin: str) -> tuple[str, ...]:
+    """The assets needed of a twin: its tables and what they are made from, and its page if it exists."""
+    page, wanted = home.report(twin).exists(), select_assets(find_study(home, twin))
+    return tuple(asset.name for asset in wanted if page or asset.name not in SHOWING)
+
+
+def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
+    """As ``find_stale_assets``, also its errors, for the needed assets of a twin."""
+    reasons, needed = find_stale_assets(home, twin, find_study(home, twin), force), select_twin_assets(home, twin)
+    return {asset: why for asset, why in reasons.items() if asset in needed}
+
+
+def _explain_stale_twin(work: Work) -> dict[str, str]:
+    """The reason of the tables of a study that are compared with its twin, if that has landed and is stale."""
+    twin = find_twin_name(work.name, work.study)
+    if twin is None or work.landed_twin is None:
+        return {}
+    if not find_stale_assets(work.home, twin, find_study(work.home, twin)).keys() - {*SHOWING}:
+        return {}
+    return {"warehouse": f"its twin '{twin}' is stale"}
+
+
+def _add_followers(own: Mapping[str, str], wanted: Iterable[Asset]) -> dict[str, str]:
+    """Add to the reasons of stale assets those of all wanted assets that depend on them."""
+    reasons: dict[str, str] = {}
+    for asset in wanted:
+        follows = [f"{FOLLOWS} {parent}" for parent in asset.parents if parent in reasons]
+        if asset.name in own or follows:
+            reasons[asset.name] = own.get(asset.name) or follows[0]
+    return reasons
 
 
 @dataclass(frozen=True)
@@ -77,13 +137,10 @@ class Entry:
         for asset, why in self.why.items():
             if not why.startswith(FOLLOWS):
                 assets.setdefault(why, []).append(asset)
-        named = (f"{_abbreviate(names)}: {why}" for why, names in assets.items())
+        named = (
+            f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {why}" for why, names in assets.items()
+        )
         return "; ".join(named) or self.message or self.state
-
-
-def _abbreviate(assets: Sequence[str]) -> str:
-    """The first of some assets, and the number of others."""
-    return assets[0] if len(assets) == 1 else f"{assets[0]} and {len(assets) - 1} more"
 
 
 @dataclass(frozen=True)
@@ -116,12 +173,12 @@ def plan(
     mark_dead_runs(instance, home)
     requested, families, names = names, list_readable_families(home), expand_names(home, names) if names else ()
     studies, unreadable = list_readable_studies(home)
-    for name in set(names) - unreadable.keys():
+    for name in {*names} - unreadable.keys():
         find_study(home, name)
     running, shipped = find_unended_runs(instance), read_studies(locate_shipped_file()).keys() - set(names)
     unseen = {find_twin_name(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
     entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
-    for name in sorted(names or studies, key=lambda name: name not in studies or not _is_twin(studies[name])):
+    for name in sorted(names or studies, key=lambda name: name not in studies or studies[name].model.weights != RANDOM):
         if name in running:
             entries.append(Entry(name, "running", message=f"run {running[name]} {WAITS}"))
         elif name in studies and home.is_claimed(name):
@@ -135,19 +192,15 @@ def plan(
         concerned = [
             family for family in families.values() if not names or _is_concerned(home, family, requested, names)
         ]
-        wanted += [_examine_family(home, family, wanted, running) for family in concerned]
+        wanted += [_examine_family(home, family, entries, running) for family in concerned]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
-
-
-def _is_twin(study: Study) -> bool:
-    """Whether it may be the twin of other studies, which are made after it."""
-    return study.model.weights == RANDOM
 
 
 def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
     """The entry of a study: which of its needed assets are stale; ``start``: also if it was never run."""
     try:
-        if not (start or _has_run(home, name)):
+        stored = (place for asset in reversed(ASSETS) for place in asset.places(home, name))
+        if not (start or any(place.exists() for place in stored)):
             return Entry(name, "never run", message=NEVER_RUN)
         why = needed()
     except Exception as error:  # noqa: BLE001 (the other studies are still examined)
@@ -174,11 +227,6 @@ def _examine_family(home: Home, family: Family, entries: Sequence[Entry], runnin
     except Exception as error:  # noqa: BLE001 (the others are still examined)
         return Entry(family.name, "error", message=format_error(error))
     return Entry(family.name, "stale" if why else "fresh", {"family": why} if why else {})
-
-
-def _has_run(home: Home, name: str) -> bool:
-    """Whether a study has any stored files."""
-    return any(place.exists() for asset in reversed(ASSETS) for place in asset.places(home, name))
 
 
 def write(home: Home, report: Report) -> Path:

@@ -121,12 +121,9 @@ def at_version(name: str, version: int) -> Iterator[Asset]:
     """An asset of small tables as if its code were of another version; other records refer to the same one."""
     asset = find_asset(name)
     step: Any = asset.make
-    changed = [(asset, "version", lambda: str(version)), (step.__self__, "version", version)]
-    before = [(record, field, getattr(record, field)) for record, field, _ in changed]
+    tables, before = step.__self__, step.__self__.version
     try:
-        for record, field, value in changed:
-            object.__setattr__(record, field, value)  # records are frozen
+        object.__setattr__(tables, "version", version)  # it is frozen
         yield asset
     finally:
-        for record, field, value in before:
-            object.__setattr__(record, field, value)
+        object.__setattr__(tables, "version", before)

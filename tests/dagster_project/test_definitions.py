@@ -18,7 +18,7 @@ from dagster._core.execution.plan.instance_concurrency_context import InstanceCo
 import sql
 from dagster_project.analysis.claims.judging import CLAIMS
 from dagster_project.assets.catalogue import ASSETS, STEPS, find_asset
-from dagster_project.command import cli
+from dagster_project.command import process
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import build_definitions, defs
 from dagster_project.defs.assets import configure_assets, select_steps
@@ -305,7 +305,7 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
         seen.update(os.environ)
         return 0
 
-    monkeypatch.setattr(cli, "serve", remember)
+    monkeypatch.setattr(process, "serve", remember)
     done = attention_geometry("ui", "--port", 4000, home=copied)
     assert done.code == 0
     assert started[0][1:] == ["-m", "dagster_project.command.webserver", "4000"]

@@ -22,7 +22,7 @@ from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from dagster_project.upkeep.freshness import find_stale_assets
+from dagster_project.upkeep.plan import find_stale_assets
 from extract import standing
 from storage.errors import UserError
 from storage.files.parts import INPUTS, read_inputs, read_part, remove_others, write_parts

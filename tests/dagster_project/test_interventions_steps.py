@@ -278,7 +278,7 @@ def test_other_settings_make_them_stale(home: Home) -> None:
     other = study.analysis.effects.model_copy(update={"sequences": 2})
     changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": other})})
     stale = {
-        asset.name: asset.explain_staleness(making.work(home, NAME, changed).take_snapshot())
+        asset.name: asset.explain_staleness(making.work(home, NAME, changed))
         for asset in making.work(home, NAME, changed).assets
         if asset.name in {"head_ablation", "sparsified_loss", "selection_means", "selection_metrics"}
     }

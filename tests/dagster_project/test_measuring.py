@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 def find_measured(home: Home) -> set[int]:
     """The layers that have been measured."""
-    made = making.work(home, NAME, STUDY).take_snapshot().metrics
+    made = making.work(home, NAME, STUDY).metrics
     assert made is not None
     return {*range(LAYERS)} - {*made.find_missing()}
 

@@ -186,7 +186,7 @@ def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
 
 SERVING = """
 import subprocess, sys
-from dagster_project.command.serving import serve
+from dagster_project.command.process import serve
 
 child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
 sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); time.sleep(99)"]))

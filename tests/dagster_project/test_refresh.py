@@ -306,7 +306,7 @@ def test_how_scheduled_runs_ended_is_looked_up(recorded: dg.DagsterInstance, tmp
 
 
 def _build_schedule() -> dg.ScheduleDefinition:
-    return schedules.build_schedule(OURS, schedules.build_study_job(OURS))
+    return schedules.build_schedule(OURS, schedules.build_job(OURS, "study", "a job"))
 
 
 def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

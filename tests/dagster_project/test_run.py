@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.assets.tensors import find_missing_sequences
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from dagster_project.upkeep.freshness import find_stale_assets
+from dagster_project.upkeep.plan import find_stale_assets
 from extract import corpora, models
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
@@ -141,4 +142,4 @@ def test_inputs_are_read_once_in_a_run(inputs: Path, tmp_path: Path, monkeypatch
     write_studies(tmp_path, mine=study)
     run_assets(Home(tmp_path), "mine", ["tensors"])
     assert read == ["describe", "select_windows"]
-    assert find_missing_sequences(Home(tmp_path), "mine") == []
+    assert SequenceStore.open(Home(tmp_path).tensors("mine"), TENSORS).find_missing() == []

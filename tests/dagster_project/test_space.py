@@ -8,7 +8,6 @@ import pytest
 
 from dagster_project.assets import space
 from dagster_project.assets.asset import Extent
-from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import TENSORS_VARIABLE, Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
@@ -32,7 +31,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
     """Bytes that a study still takes, by asset."""
-    return space.estimate_space(Extent(home, "mine", asked, SIZES, missing), ASSETS)
+    return space.estimate_space(Extent(making.work(home, "mine", asked), SIZES, missing))
 
 
 def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[str, float]:
@@ -107,10 +106,10 @@ def test_of_a_study_begun_only_the_rest_counts_and_its_settings_are_not_to_be_ch
     assert rest["tensors"] * SEQUENCES == all_of_it["tensors"]
     with_free(monkeypatch, sum(rest.values()) - 1)
     with pytest.raises(UserError, match="make room there") as caught:
-        space.check_space(Extent(home, "mine", asked, SIZES, 1), ASSETS)
+        space.check_space(Extent(making.work(home, "mine", asked), SIZES, 1))
     assert "set sequences" not in str(caught.value)
     with_free(monkeypatch, sum(rest.values()))
-    space.check_space(Extent(home, "mine", asked, SIZES, 1), ASSETS)
+    space.check_space(Extent(making.work(home, "mine", asked), SIZES, 1))
 
 
 def test_tensors_elsewhere_are_counted_there(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,18 @@ import dagster as dg
 import pytest
 import yaml
 
-from dagster_project.assets.asset import Asset, Snapshot
+from dagster_project.assets.asset import Asset, Work
 from dagster_project.command import results, runs
 from dagster_project.study.home import Home
 from dagster_project.study.settings import SEQUENCES, Study, choose_controls, find_twin_name, make_random_twin
 from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
-from dagster_project.upkeep import freshness
+from dagster_project.upkeep import plan as planning
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.making import NAMES
 
-TABLES = tuple(name for name in NAMES if name not in freshness.SHOWING)
+TABLES = tuple(name for name in NAMES if name not in planning.SHOWING)
 """The assets that a study needs of its twin."""
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
@@ -207,10 +207,10 @@ def test_tables_compared_with_a_twin_are_stale_with_its_tables_but_not_with_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
-    examined = freshness.find_stale_assets
+    examined = planning.find_stale_assets
     reasons: dict[str, str] = {}
-    monkeypatch.setattr(freshness, "find_stale_assets", lambda *_given: reasons)
-    monkeypatch.setattr(Snapshot, "landed_twin", {"landing": 0})
+    monkeypatch.setattr(planning, "find_stale_assets", lambda *_given: reasons)
+    monkeypatch.setattr(Work, "landed_twin", {"landing": 0})
     monkeypatch.setattr(Asset, "explain_staleness", lambda _asset, _snapshot: None)
     mine = find_study(home, "mine")
     reasons.update(report="missing", claims="missing")
