@@ -14,26 +14,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import (
-    effects,
-    extraction,
-    landing,
-    large,
-    metrics,
-    run,
-    selection,
-    separation,
-)
+from benchmarks import effects, extraction, landing, metrics, run, selection, separation
 from benchmarks.measure import Benchmark, Result, describe_machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
-    *run.BENCHMARKS,
+    run.BENCHMARK,
     *selection.BENCHMARKS,
     metrics.BENCHMARK,
-    large.BENCHMARK,
     *separation.BENCHMARKS,
     *extraction.BENCHMARKS,
-    *effects.BENCHMARKS,
+    effects.BENCHMARK,
     landing.BENCHMARK,
 )
 
@@ -45,9 +35,16 @@ WIDTH = 150
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks that the arguments select; returns the exit code."""
-    parser = _build_parser()
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure performance as ratios of contenders that run in alternation."
+    )
+    small = "small sizes, without targets: a test that runs for seconds"
+    parser.add_argument("--small", action="store_true", help=small)
+    parser.add_argument("--only", metavar="NAME", help="run one benchmark, or a subject such as 'selection'")
+    saved_to = "file to save the results to (default: in benchmarks/results/)"
+    parser.add_argument("--out", metavar="FILE.json", type=Path, help=saved_to)
     options = parser.parse_args(arguments)
-    chosen = _select_benchmarks(options.only)
+    chosen = [b for b in BENCHMARKS if options.only is None or options.only in {b.name, b.name.partition(".")[0]}]
     if not chosen:
         parser.error(f"there is no benchmark '{options.only}'; choose one of: {', '.join(b.name for b in BENCHMARKS)}")
     described, started = describe_machine(), datetime.now(UTC)  # before this process adds to the load
@@ -75,25 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure performance as ratios of contenders that run in alternation."
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="small sizes, without targets: a test that runs for seconds"
-    )
-    parser.add_argument("--only", metavar="NAME", help="run one benchmark, or a subject such as 'selection'")
-    parser.add_argument(
-        "--out", metavar="FILE.json", type=Path, help="file to save the results to (default: in benchmarks/results/)"
-    )
-    return parser
-
-
-def _select_benchmarks(only: str | None) -> list[Benchmark]:
-    """The benchmarks of that name or subject; all if ``only`` is None."""
-    return [b for b in BENCHMARKS if only is None or only in {b.name, b.name.partition(".")[0]}]
-
-
 def build_table(results: Sequence[Result]) -> Table:
     """One row per figure."""
     table = Table(title="Median ratio over rounds in which the contenders alternate", show_lines=True)
@@ -102,23 +80,16 @@ def build_table(results: Sequence[Result]) -> Table:
     for result in results:
         sizes = ", ".join(f"{name} {size:,}" for name, size in result.sizes.items())
         note = f"\n{result.note}" if result.note else ""
+        sign, met = "≥" if result.kind == "speed" else "≤", "[green]met[/green]" if result.met else "[red]missed[/red]"
         table.add_row(
             f"{result.name}\n({result.kind})",
             f"{result.what}\nagainst {result.against}\n[dim]{sizes}; {result.repeats} rounds{note}[/dim]",
             f"{result.ratio:.2f}",
             f"{result.lowest:.2f}-{result.highest:.2f}",
-            _format_verdict(result),
+            "none" if result.target is None else f"{sign} {result.target:g} {met}",
             f"{result.what_median:.4g} {result.unit}\n{result.against_median:.4g} {result.unit}",
         )
     return table
-
-
-def _format_verdict(result: Result) -> str:
-    """The target, and whether it is met."""
-    if result.target is None:
-        return "none"
-    sign = "≥" if result.kind == "speed" else "≤"
-    return f"{sign} {result.target:g} " + ("[green]met[/green]" if result.met else "[red]missed[/red]")
 
 
 if __name__ == "__main__":

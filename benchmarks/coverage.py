@@ -5,7 +5,7 @@ power. Holds the draws, rates and tables.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -30,7 +30,7 @@ from geometry.statistics.intervals import (
     estimate_mean,
     leave_one_out,
 )
-from geometry.statistics.verdicts import ERROR_RATE, Sides, compare_with_threshold, count_sequences_needed
+from geometry.statistics.verdicts import ERROR_RATE, compare_with_threshold, count_sequences_needed
 
 F64 = NDArray[np.float64]
 Draw = Callable[[tuple[int, ...]], F64]
@@ -69,11 +69,6 @@ class Rate:
     sequences: int
     share: float
     trials: int
-
-    @property
-    def error(self) -> float:
-        """Its standard error."""
-        return float(np.sqrt(self.share * (1 - self.share) / self.trials))
 
 
 def estimate_means(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
@@ -168,22 +163,25 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
 def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
     """The verdicts of one page, of the claims that are decided."""
     text = draw((sequences,))
-    return _decide(Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS)
+    return _decide((claim, _draw_parts(claim, draw, text)) for claim in CLAIMS)
 
 
-def _decide(judged: Iterable[Judgement]) -> dict[str, str]:
-    """The verdicts of a page on the claims that it decides, by name."""
-    return {name: verdict for name, verdict in decide_claims(list(judged)).items() if verdict != "undecided"}
+def _decide(judged: Iterable[tuple[Claim, Iterable[tuple[Part, Sample]]]]) -> dict[str, str]:
+    """The verdicts of a page on the claims that it decides, by name, from the samples of their parts."""
+    compared = [
+        Judgement(claim, tuple((part, sample, compare_part(part, sample)) for part, sample in parts), None)
+        for claim, parts in judged
+    ]
+    return {name: verdict for name, verdict in decide_claims(compared).items() if verdict != "undecided"}
 
 
-def _draw_parts(claim: Claim, draw: Draw, text: F64) -> Iterator[tuple[Part, Sample, Sides]]:
-    """The parts of a claim with drawn samples and their tests."""
+def _draw_parts(claim: Claim, draw: Draw, text: F64) -> Iterator[tuple[Part, Sample]]:
+    """The parts of a claim with drawn samples."""
     for place, part in enumerate(claim.parts * (len(KAPPAS) if claim.alternatives else 1)):
         threshold = find_measure(part.measure).scale.forward(part.threshold)
         met = place > 0 and not claim.alternatives
         beyond = 100.0 * met * (1 if part.direction in {">", ">="} else -1)
-        sample = Sample(threshold + beyond + np.sqrt(0.5) * (text + draw(text.shape)), claim.least_rows)
-        yield part, sample, compare_part(part, sample)
+        yield part, Sample(threshold + beyond + np.sqrt(0.5) * (text + draw(text.shape)), claim.least_rows)
 
 
 def measure_power(
@@ -194,9 +192,13 @@ def measure_power(
     Its measures are normal with the means and covariances over sequences that the study has; the random arrangements
     of associations are left out.
     """
-    values = _read_values(database)
-    parts = _read_parts(database)
+    rows = database.execute("SELECT measure, list(value ORDER BY sequence) FROM measure_values GROUP BY ALL").fetchall()
+    values = {name: np.array(of_sequences) for name, of_sequences in rows if len(of_sequences) > 1}
     middle = {name: of_sequences.mean() for name, of_sequences in values.items()}
+    verdicts = dict(database.execute("SELECT claim, verdict FROM claims WHERE p IS NOT NULL").fetchall())
+    query = "SELECT claim, measure, direction, threshold FROM claim_parts ORDER BY claim, part"
+    parts = [(name, Part(*rest)) for name, *rest in database.execute(query).fetchall()]
+    tested = [claim for claim in CLAIMS if claim.name in verdicts]
     for count in sequences:
         rates = []
         for page in range(pages):
@@ -205,32 +207,15 @@ def measure_power(
                 name: Sample(middle[name] + text[:, : len(one)] @ (one - middle[name]) / np.sqrt(len(one) - 1), 1)
                 for name, one in values.items()
             }
-            rates.append(_decide(Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts))
-        for claim, verdict, _ in parts:
-            yield Rate(claim.name, verdict, count, float(np.mean([claim.name in page for page in rates])), pages)
-
-
-def _compare(parts: Iterable[Part], samples: Mapping[str, Sample]) -> Iterator[tuple[Part, Sample, Sides]]:
-    """The parts of a claim with their samples and tests."""
-    yield from ((part, samples[part.measure], compare_part(part, samples[part.measure])) for part in parts)
-
-
-def _read_values(database: duckdb.DuckDBPyConnection) -> dict[str, F64]:
-    """The numbers of every sequence, by measure."""
-    rows = database.execute("SELECT measure, list(value ORDER BY sequence) FROM measure_values GROUP BY ALL").fetchall()
-    return {name: np.array(of_sequences) for name, of_sequences in rows if len(of_sequences) > 1}
-
-
-def _read_parts(database: duckdb.DuckDBPyConnection) -> list[tuple[Claim, str, list[Part]]]:
-    """The claims that the study tests, each with its verdict and comparisons."""
-    verdicts = dict(database.execute("SELECT claim, verdict FROM claims WHERE p IS NOT NULL").fetchall())
-    rows = database.execute("SELECT claim, measure, direction, threshold FROM claim_parts ORDER BY claim, part")
-    parts = rows.fetchall()
-    return [
-        (claim, verdicts[claim.name], [Part(*rest) for name, *rest in parts if name == claim.name])
-        for claim in CLAIMS
-        if claim.name in verdicts
-    ]
+            rates.append(
+                _decide(
+                    (claim, [(part, drawn[part.measure]) for name, part in parts if name == claim.name])
+                    for claim in tested
+                )
+            )
+        for claim in tested:
+            share = float(np.mean([claim.name in page for page in rates]))
+            yield Rate(claim.name, verdicts[claim.name], count, share, pages)
 
 
 def measure_random_weights(models: int = MODELS, seed: int = 0) -> Iterator[Rate]:
@@ -307,14 +292,9 @@ def measure_model(seed: int, sequences: int = 8, tokens: int = 128) -> tuple[F64
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = {
-        "hidden_size": 128,
-        "intermediate_size": 256,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "attn_implementation": "eager",
-    }
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=256, **sizes)).eval()
+    sizes: dict[str, Any] = {"vocab_size": 256, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4}
+    sizes |= {"num_attention_heads": 8, "attn_implementation": "eager"}
+    model = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     kept: list[torch.Tensor] = []
     for layer in model.model.layers:
         layer.self_attn.v_proj.register_forward_hook(lambda _module, _given, out: kept.append(out))
@@ -369,28 +349,21 @@ def _print_rows(rates: Iterable[Rate], columns: int) -> None:
         print(f"| {rows[0].what} | {rows[0].draws} | {shares} |", flush=True)
 
 
-def print_power(path: Path) -> None:
-    """Print the table of power of ``docs/statistics.md``, from the database of a study."""
-    _print_heading("verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
-    with duckdb.connect(str(path), read_only=True) as database:
-        rates = list(measure_power(database))
-    order = list(dict.fromkeys(rate.what for rate in rates))
-    _print_rows(sorted(rates, key=lambda rate: order.index(rate.what)), 3)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables that are asked for; exits with 2 and one line if there is no such database."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "database", type=Path, nargs="?", help="of a study, for the table of power (default: all others)"
-    )
+    parser.add_argument("database", nargs="?", help="of a study, for the table of power (default: all others)")
     path = parser.parse_args(arguments).database
     if path is None:
         print_tables()
-    elif path.is_file():
-        print_power(path)
-    else:
+        return
+    if not Path(path).is_file():
         parser.error(f"There is no file {path}; databases of studies are in DATA/warehouse, once they have landed")
+    _print_heading("verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
+    with duckdb.connect(path, read_only=True) as database:
+        rates = list(measure_power(database))
+    order = list(dict.fromkeys(rate.what for rate in rates))
+    _print_rows(sorted(rates, key=lambda rate: order.index(rate.what)), 3)
 
 
 if __name__ == "__main__":

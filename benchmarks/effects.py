@@ -1,6 +1,6 @@
 """Effects of heads: ablation of every head, compared with one forward pass for each head.
 
-Holds the benchmark ``effects.ablation``. Correctness is tested in ``tests.extract.test_ablation``.
+Holds the benchmark ``effects.ablation``.
 """
 
 import time
@@ -12,18 +12,10 @@ from itertools import product
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from extract.ablation import (
-    REPLACEMENTS,
-    Replacement,
-    ResumableModel,
-    ablate,
-    compute_mean_of_others,
-    compute_mean_outputs,
-    replace,
-)
+from extract import ablation
+from extract.ablation import REPLACEMENTS, Replacement, ResumableModel, ablate
 from extract.capture import probe
 from extract.interventions import Call, compare_losses, compute_log_probabilities, intervene
 from extract.models import describe, load
@@ -49,52 +41,37 @@ class ReplacedHeads:
         output = call.output()
         for (layer, head), kind in self.heads.items():
             if layer == call.layer:
-                replace(output, call, head, kind, self.means.get(layer))
+                ablation.replace(output, call, head, kind, self.means.get(layer))
         return output
-
-
-class _Heads:
-    """A model, one sequence, and two ways to measure the loss when heads are replaced."""
-
-    def __init__(self, model: PreTrainedModel, context: int) -> None:
-        self.model = model
-        words = model.config.get_text_config(decoder=True).vocab_size
-        ids = torch.from_numpy(np.random.default_rng(0).integers(2, words, (2, context)))
-        self.attention = probe(model, ids[:1, :64])
-        self.resumable = ResumableModel(model, self.attention, ids[0])
-        self.means = compute_mean_of_others(compute_mean_outputs(model, self.attention, ids), 0)
-        self.ids = ids[0]
-        self.plain = compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
-
-    def ablate_heads(self, heads: list[tuple[int, int]]) -> None:
-        """Ablate as the program does, layer by layer."""
-        layers = sorted({layer for layer, _ in heads})
-        given = partial(ablate, kinds=REPLACEMENTS, means=self.means, layers=layers, heads=heads)
-        list(given(self.resumable, self.attention, self.ids))
-
-    def ablate_by_forward(self, heads: list[tuple[int, int]]) -> None:
-        """Ablate by a forward pass for each head and kind."""
-        for kind, head in product(REPLACEMENTS, heads):
-            compare_losses(self.compute_logits(ReplacedHeads({head: kind}, self.means))[None], self.plain, self.ids)
-
-    def compute_logits(self, edit: ReplacedHeads) -> Tensor:
-        """Logits (K, V) of a forward pass."""
-        with intervene(self.model, self.attention, edit), torch.inference_mode():
-            logits: Tensor = self.model(input_ids=self.ids[None], use_cache=False).logits
-        return logits[0]
 
 
 def measure_ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
     """All heads of the embedded model, or ``heads`` of each layer, replaced in every way over one sequence."""
     settings = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
     model = load(describe(ExtractionSettings.model_validate(settings)))
-    both, count = _Heads(model, context), heads or model.config.num_attention_heads
-    layers = len(both.attention.layers)
+    words = model.config.get_text_config(decoder=True).vocab_size
+    ids = torch.from_numpy(np.random.default_rng(0).integers(2, words, (2, context)))
+    attention = probe(model, ids[:1, :64])
+    resumable = ResumableModel(model, attention, ids[0])
+    means = ablation.compute_mean_of_others(ablation.compute_mean_outputs(model, attention, ids), 0)
+    layers, count = len(attention.layers), heads or model.config.num_attention_heads
     chosen = list(product(range(layers), range(count)))
+
+    def compute_logits(edit: ReplacedHeads) -> Tensor:
+        with intervene(model, attention, edit), torch.inference_mode():
+            logits: Tensor = model(input_ids=ids[:1], use_cache=False).logits
+        return logits
+
+    plain = compute_log_probabilities(compute_logits(ReplacedHeads({}))[0])
+
+    def ablate_by_forward() -> None:
+        for kind, head in product(REPLACEMENTS, chosen):
+            compare_losses(compute_logits(ReplacedHeads({head: kind}, means)), plain, ids[0])
+
     seconds = alternate(
-        lambda: both.ablate_heads(chosen),
-        lambda: both.ablate_by_forward(chosen),
-        lambda: both.resumable.run_plain(both.ids),
+        lambda: list(ablate(resumable, attention, ids[0], kinds=REPLACEMENTS, means=means, heads=chosen)),
+        ablate_by_forward,
+        lambda: resumable.run_plain(ids[0]),
         repeats=repeats,
         clock=time.process_time,
     )
@@ -106,10 +83,8 @@ def measure_ablation(*, context: int, repeats: int, heads: int | None = None) ->
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
-BENCHMARKS = (
-    Benchmark(
-        "effects.ablation",
-        full=partial(measure_ablation, context=512, repeats=5),
-        small=partial(measure_ablation, context=64, repeats=2, heads=2),
-    ),
+BENCHMARK = Benchmark(
+    "effects.ablation",
+    full=partial(measure_ablation, context=512, repeats=5),
+    small=partial(measure_ablation, context=64, repeats=2, heads=2),
 )

@@ -77,19 +77,15 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the model that the arguments name; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.full_size", description=__doc__.partition("\n")[0])
-    parser.add_argument("model", nargs="?", choices=MODELS, default="llama-2-7b", help="(default: llama-2-7b)")
-    parser.add_argument("--divide", type=int, help="divisor of width and heads (default: 1 on a large GPU, else 8)")
-    parser.add_argument("--layers", type=int, help="number of layers (default: all)")
-    parser.add_argument("--sequences", type=int, default=8, help="number of sequences (default: 8)")
-    parser.add_argument("--context-length", type=int, default=1024, help="tokens in each sequence (default: 1024)")
-    options = parser.parse_args(arguments)
     cuda = torch.cuda.is_available()
-    divide = options.divide or (1 if cuda and torch.cuda.mem_get_info()[0] >= ROOM else 8)
-    results = measure(
-        options.model, divide=divide, layers=options.layers, sequences=options.sequences,
-        context_length=options.context_length,
-    )  # fmt: skip
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.full_size", description=__doc__.partition("\n")[0])
+    parser.add_argument("name", metavar="MODEL", nargs="?", choices=MODELS, default="llama-2-7b")
+    whole = cuda and torch.cuda.mem_get_info()[0] >= ROOM
+    parser.add_argument("--divide", type=int, default=1 if whole else 8, help="divisor of width and heads")
+    parser.add_argument("--layers", type=int, help="number of layers (default: all)")
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--context-length", type=int, default=1024)
+    results = measure(**vars(parser.parse_args(arguments)))
     Console(width=None if sys.stdout.isatty() else WIDTH).print(build_table(results))
     device = f", of the GPU {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if cuda else ""
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB{device}")

@@ -38,7 +38,13 @@ def measure_landing(*, sequences: int, layers: int, heads: int, context: int, re
     with TemporaryDirectory() as name:
         folder = Path(name)
         tables = make_tables(folder, sequences=sequences, layers=layers, heads=heads, context=context)
-        landed = {name: [_add_study(batch) for batch in tables[name]] for name in BY_N}
+        landed = {  # with the column that a landing adds, so that both contenders store the same table
+            name: [
+                batch.add_column(0, "study", pa.repeat("landing", len(batch)).dictionary_encode())
+                for batch in tables[name]
+            ]
+            for name in BY_N
+        }
         names = (str(number) for number in count())  # every landing and every insert creates its own file
         seconds = alternate(
             lambda: _land(folder, f"checked{next(names)}", tables),
@@ -71,12 +77,6 @@ def _land_unchecked(folder: Path, study: str, tables: Tables) -> None:
     names = sql.list_names
     with patch.object(sql, "list_names", lambda kind: () if kind == "checks" else names(kind)):
         _land(folder, study, tables)
-
-
-def _add_study(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the column ``study`` that a landing adds, so that both contenders store the same table."""
-    study = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int8)), pa.array(["landing"]))
-    return batch.add_column(0, "study", study)
 
 
 def _insert(path: Path, tables: Tables) -> None:

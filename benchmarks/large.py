@@ -1,19 +1,13 @@
 """What the metrics of large models need, from measured multiples of bare products: the table of docs/large.md.
 
-``python -m benchmarks.large`` prints the table. Holds also the benchmark ``large``: the heads of LLaMA-2-7B with
-made-up tensors, against what is predicted for them from two of its layers, as the table predicts.
+``python -m benchmarks.large`` prints the table.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from time import process_time
-from typing import Any
-
-import numpy as np
 
 from benchmarks.heads import draw_head
-from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
+from benchmarks.measure import Result, alternate, compare, make_product
 from benchmarks.metrics import measure_asset
 from benchmarks.selection import limit_threads
 from dagster_project.analysis.measurement import estimate_bytes, estimate_held_bytes
@@ -25,9 +19,6 @@ LLAMA = {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128}
 """LLaMA-2-7B."""
 
 WORKERS = 8
-
-PARTS = 2
-"""Layers from which all are predicted."""
 
 
 @dataclass(frozen=True)
@@ -99,34 +90,6 @@ def _measure_head(n: int, repeats: int) -> Result:
         )
     return compare("large.head", "cost", ("profile", seconds[:, 0]), ("product", seconds[:, 1]), sizes={"n": n})
 
-
-def confirm(shape: Mapping[str, int], *, queries: tuple[int, ...], repeats: int) -> list[Result]:
-    """The metrics of two sequences of a model, against what its first layers predict."""
-    settings: dict[str, Any] = {**shape, "sequences": 2, "queries": queries, "repeats": repeats}
-    part, _ = measure_asset(**settings | {"layers": PARTS})
-    whole, _ = measure_asset(**settings)
-    predicted = part.ratio * whole.against_median
-    return [
-        compare(
-            "large",
-            "cost",
-            (f"processor seconds of the metrics of {shape['layers'] * shape['heads']} heads", _wrap(whole.what_median)),
-            (f"those of their bare products, times the {part.ratio:.2f} of {PARTS} layers", _wrap(predicted)),
-            sizes={**shape, "context": queries[-1] + 1},
-            target=1.3,
-        )
-    ]
-
-
-def _wrap(number: float) -> Any:
-    return np.array([number])
-
-
-BENCHMARK = Benchmark(
-    "large",
-    full=partial(confirm, LLAMA, queries=(127, 255, 511), repeats=1),
-    small=partial(confirm, {**LLAMA, "layers": 2, "heads": 2, "kv_heads": 2}, queries=(31, 63), repeats=1),
-)
 
 if __name__ == "__main__":
     print(build_table(1024, 8192, 3))

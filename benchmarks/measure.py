@@ -6,9 +6,9 @@ The speed of a machine differs from that of others and changes during a measurem
 hardly do. Every figure is therefore the median over rounds of the ratio of two times taken in the same round.
 """
 
-import math
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -132,21 +132,12 @@ def make_product(states: NDArray[np.float32]) -> Contender:
 
 def describe_machine() -> dict[str, Any]:
     """Description of the machine: processor, cores, current load, versions; nothing that identifies it."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
+    described = Path("/proc/cpuinfo")  # of Linux
+    named = re.search(r"model name\s*:\s*(.*)", described.read_text(encoding="utf-8")) if described.exists() else None
     return {
-        "cpu": _read_cpu_model(),
+        "cpu": named[1] if named else platform.processor() or "unknown",
         "cores": os.cpu_count() or 1,
-        "load": None if math.isnan(load) else round(load, 2),
+        "load": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES},
     }
-
-
-def _read_cpu_model() -> str:
-    """Name of the processor, from Linux or else from Python."""
-    described = Path("/proc/cpuinfo")
-    if described.exists():
-        for line in described.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"

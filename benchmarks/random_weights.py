@@ -7,9 +7,8 @@ and its twin is a model of the same architecture with other random weights.
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,14 +55,8 @@ BEFORE_CLAIMS = ("claims", "report")
 """The assets that follow the tables of a study."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one model of random weights supports."""
-
-    verdicts: Mapping[str, str]
-    """The verdict on every claim."""
-    facts: tuple[str, ...]
-    """The facts that are told."""
+Outcome = tuple[dict[str, str], list[str]]
+"""The verdict of one model of random weights on every claim, and the facts that are told of it."""
 
 
 def measure_models(
@@ -95,10 +88,8 @@ def judge(work: Work, twin: str) -> Outcome:
     with closing(connect(work.home.warehouse, studies=[work.name], described=False)) as connection:
         load_parts(connection, read_parts(work))
         tables = {table: rows.to_pylist() for table, rows in compute_claims(connection, read_twin(work.home, twin))}
-    return Outcome(
-        {row["claim"]: row["verdict"] for row in tables["claims"]},
-        tuple(row["fact"] for row in tables["facts"] if row["place"] is not None),
-    )
+    told = [row["fact"] for row in tables["facts"] if row["place"] is not None]
+    return {row["claim"]: row["verdict"] for row in tables["claims"]}, told
 
 
 def print_tables(outcomes: Sequence[Outcome]) -> None:
@@ -106,9 +97,9 @@ def print_tables(outcomes: Sequence[Outcome]) -> None:
     verdicts = ("supported", "not supported", "undecided", "not testable")
     print(f"| claim | null | {' | '.join(verdicts)} |", f"|---|---|{'---|' * len(verdicts)}", sep="\n")
     for claim in CLAIMS:
-        counts = Counter(outcome.verdicts[claim.name] for outcome in outcomes)
+        counts = Counter(of_claims[claim.name] for of_claims, _ in outcomes)
         print(f"| {claim.name} | {claim.null} | {' | '.join(str(counts[verdict]) for verdict in verdicts)} |")
-    facts = Counter(fact for outcome in outcomes for fact in outcome.facts)
+    facts = Counter(fact for _, told in outcomes for fact in told)
     print("", f"| fact | told of {len(outcomes)} models |", "|---|---|", sep="\n")
     for fact in FACTS:
         print(f"| {fact.name} | {facts[fact.name]} |")

@@ -1,7 +1,6 @@
 """A whole run, step by step, against the plain forward pass and the bare matrix products of the same shapes.
 
-Holds the benchmarks ``run.made_up``, of a checkpoint of SmolLM2's shape with random weights and a sink, and
-``run.smollm2``, of SmolLM2 itself where its package is installed.
+Holds the benchmark ``run``, of SmolLM2, where its package is installed.
 """
 
 import os
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.checkpoints import SMOLLM2, make_llama, write_checkpoint
 from benchmarks.extraction import run_forward
 from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, compare
@@ -49,17 +47,10 @@ Seconds = tuple[float, float]
 """Wall time and processor time."""
 
 
-def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Result]:
+def measure_run(model: str, sizes: Mapping[str, Any]) -> list[Result]:
     """Every step of a run in this process, their sum, and the command from an empty data root in another process.
 
-    Parameters
-    ----------
-    subject
-        Part of the names of the figures.
-    model
-        The model of the study.
-    sizes
-        The other settings of the study.
+    ``sizes`` are the settings of the study beside its model.
     """
     study = describe_study(model, sizes)
     with TemporaryDirectory() as folder:
@@ -67,14 +58,16 @@ def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Resu
         home, forward = Home(Path(folder, "steps")), measure_forward(study)
         steps = run_steps(home, study)
         shape = SequenceStore.open(home.tensors(NAME), TENSORS).sizes
-        products = _measure_products(study, shape)
+        states = draw_head(shape["key"], shape["head_dim"])[1]
+        heads = shape["sequence"] * shape["layer"] * shape["head"]
+        products = _time("products", lambda: multiply_heads(states, study.query_positions, heads))
         command, peak = _run_command(Path(folder, "command"), study)
     steps |= {"all_steps": (sum(wall for wall, _ in steps.values()), sum(cpu for _, cpu in steps.values()))}
     steps |= {"command": command, "forward": forward, "products": products}
     against = "the plain forward pass and a float32 product n x d x n for every query of every head, together"
     return [
         compare(
-            f"run.{subject}.{step}",
+            f"run.{step}",
             "cost",
             (f"processor seconds of {step}", np.array([cpu])),
             (f"those of {against}", np.array([forward[1] + products[1]])),
@@ -128,19 +121,6 @@ def measure_forward(study: Study) -> Seconds:
     return _time("forward", lambda: run_forward(model, tokens))
 
 
-def _measure_products(study: Study, shape: Mapping[str, int]) -> Seconds:
-    states = draw_head(shape["key"], shape["head_dim"])[1]
-    heads = shape["sequence"] * shape["layer"] * shape["head"]
-    return _time("products", lambda: multiply_heads(states, study.query_positions, heads))
-
-
-def measure_made_up(shape: Mapping[str, Any], sizes: Mapping[str, Any]) -> list[Result]:
-    """The run of a checkpoint that is written here."""
-    with TemporaryDirectory() as folder:
-        write_checkpoint(make_llama(**shape), Path(folder), dtype=torch.float32, sink=True)
-        return measure_run("made_up", folder, sizes)
-
-
 def _find_missing() -> str | None:
     """Why SmolLM2 cannot be measured; None if it can."""
     try:
@@ -150,16 +130,6 @@ def _find_missing() -> str | None:
     return None
 
 
-BENCHMARKS = (
-    Benchmark(
-        "run.made_up",
-        full=partial(measure_made_up, SMOLLM2, FULL),
-        small=partial(measure_made_up, SMOLLM2 | {"num_hidden_layers": 2}, SMALL),
-    ),
-    Benchmark(
-        "run.smollm2",
-        full=partial(measure_run, "smollm2", PACKAGED, FULL),
-        small=partial(measure_run, "smollm2", PACKAGED, SMALL),
-        missing=_find_missing,
-    ),
+BENCHMARK = Benchmark(
+    "run", full=partial(measure_run, PACKAGED, FULL), small=partial(measure_run, PACKAGED, SMALL), missing=_find_missing
 )

@@ -349,7 +349,7 @@ def ablate(
     with intervene(resumable.model, attention, recorder):
         passed = resumable.run_plain(ids, chosen)
     plain = compute_log_probabilities(passed.logits)
-    plain_loss = float(compare_losses(passed.logits[None], plain, ids).loss[0])
+    plain_loss = float(compare_losses(passed.logits[None], plain, ids)[0])
     for layer in chosen:
         count = attention.layers[layer].heads
         edit = _Rows(layer, means[layer] if means is not None and "mean" in kinds else None)
@@ -360,9 +360,8 @@ def ablate(
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
         for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
-            compared = compare_losses(logits, plain, ids)
             at = [kinds.index(kind) for kind, _ in rows], [head for _, head in rows]
-            loss[at], kl[at] = compared.loss, compared.kl
+            loss[at], kl[at] = compare_losses(logits, plain, ids)
         yield LayerEffects(layer, plain_loss, loss, kl)
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,7 +110,8 @@ class Checkpoint:
             named = value if isinstance(value, list) else [value]
             if field.endswith(NAMING) and field not in UNREAD and any(self.files.is_elsewhere(name) for name in named):
                 self.files.refuse(f"has a {TOKENIZER} with a file that is not in the directory, {field}: {value!r}")
-        if any(name in VOCABULARY_NAMES or _is_vocabulary(name) for name in self.tokenizer):
+        vocabularies = (name.endswith(VOCABULARIES) or name.startswith("tokenizer.model") for name in self.tokenizer)
+        if any(vocabularies) or {*VOCABULARY_NAMES}.intersection(self.tokenizer):
             return
         if said.get("tokenizer_class") not in WITHOUT_VOCABULARY:
             self.files.refuse(f"has {NO_TOKENIZER}")
@@ -120,37 +121,24 @@ class Checkpoint:
         """The model as the user wrote it."""
         return self.files.name
 
-    def describe_files(self) -> dict[str, dict[str, str]]:
+    def describe_files(self, _: str = "") -> dict[str, dict[str, str]]:
         """The part of the provenance on model and tokenizer that depends only on the files.
 
-        ``model``: id, SHA-256 of configuration and weights, and of the other files that determine the model;
-        ``tokenizer``: SHA-256 of the files that it may be read from.
-        """
-        return {
-            "model": {"id": self.name, "sha256": self.hash_model(), OTHER_FILES: self.hash_other_files()},
-            "tokenizer": {OTHER_FILES: self.hash_tokenizer()},
-        }
-
-    def hash_model(self) -> str:
-        """SHA-256 over configuration and weights, by name, in order of their names.
-
-        All safetensors files in the directory itself are included, loaded or not; none if the weights are random.
+        ``model``: id, SHA-256 of configuration and weights (all safetensors files in the directory itself, loaded or
+        not; none if the weights are random), and of the other files that determine the model, the weights index and the
+        generation configuration; ``tokenizer``: SHA-256 of the files that it may be read from.
         """
         stray = [name for name in self.files.names if name.endswith(".safetensors") and self.weights]
-        return self._hash_files({CONFIG, *stray, *self.weights})
-
-    def hash_other_files(self) -> str:
-        """SHA-256 over the other files that determine the model: the weights index and the generation configuration."""
-        here = {name for name in self.files.names if _is_of_model(name) and name != CONFIG}
-        if not self.weights:
-            here = {name for name in here if not name.endswith(INDEX_SUFFIX)}
-        return self._hash_files(here | ({self.index} if self.index else set()))
-
-    def hash_tokenizer(self) -> str:
-        """SHA-256 over the files that a tokenizer may be read from, by name, in order of their names."""
-        return self._hash_files(self.tokenizer)
+        others = [name for name in self.files.names if _is_of_model(name) and name != CONFIG]
+        others = [name for name in others if self.weights or not name.endswith(INDEX_SUFFIX)]
+        model = {"id": self.name, "sha256": self._hash_files({CONFIG, *stray, *self.weights})}
+        return {
+            "model": model | {OTHER_FILES: self._hash_files({*others, *filter(None, [self.index])})},
+            "tokenizer": {OTHER_FILES: self._hash_files(self.tokenizer)},
+        }
 
     def _hash_files(self, names: Iterable[str]) -> str:
+        """SHA-256 over files by name, in order of their names."""
         digest, ordered = hashlib.sha256(), sorted(names, key=PurePosixPath)
         with ThreadPoolExecutor(max_workers=HASHED_AT_ONCE) as pool:
             for name, file_digest in zip(ordered, pool.map(self.files.hash_file, ordered), strict=True):
@@ -230,9 +218,8 @@ class Folder:
 
     def is_elsewhere(self, name: object) -> bool:
         """Whether a file of this name exists on this machine, but not in the directory itself."""
-        if not isinstance(name, str) or name in self.names:
-            return False
-        return os.path.lexists(self.path / name) or os.path.lexists(name)
+        named = isinstance(name, str) and name not in self.names
+        return named and (os.path.lexists(self.path / str(name)) or os.path.lexists(str(name)))
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON file that contains an object."""
@@ -298,7 +285,9 @@ def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None,
     candidates = list_first_weights(files, config)
     weights_name = next((name for name in candidates if files.has_weights(name)), None)
     if weights_name is None:
-        _refuse_without_weights(files, candidates)
+        pickled = [name for name in files.names if name.endswith(PICKLED)]
+        why = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
+        files.refuse(f"has {why}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
     index = weights_name if weights_name.endswith(INDEX_SUFFIX) else None
     names = list_shards(files, index) if index else (weights_name,)
     if lacking := [name for name in names if not files.has_weights(name)]:
@@ -308,19 +297,9 @@ def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None,
     return index, names
 
 
-def _refuse_without_weights(files: Folder, candidates: Sequence[str]) -> NoReturn:
-    pickled = [name for name in files.names if name.endswith(PICKLED)]
-    reason = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
-    files.refuse(f"has {reason}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
-
-
 def _is_read(name: str) -> bool:
     """Whether transformers may read a file of this name that is not a weights file; not all such files are read."""
     return name.endswith(READ) or name.startswith("tokenizer.model")
-
-
-def _is_vocabulary(name: str) -> bool:
-    return name.endswith(VOCABULARIES) or name.startswith("tokenizer.model")
 
 
 def _is_of_model(name: str) -> bool:

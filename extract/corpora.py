@@ -107,7 +107,10 @@ def _select_windows(
     stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, bos, counts)
     chosen = list(islice(stream, sequences))
     if counts.lost > MOST_LOST * counts.characters:
-        raise UserError(_describe_loss(corpus, counts))
+        raise UserError(
+            f"The tokenizer has no token for {counts.lost} of the {counts.characters} characters of the corpus "
+            f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
+        )
     if len(chosen) < sequences:
         raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
@@ -194,15 +197,14 @@ def _repeat_tokens(
     The probe for duplicates and induction: what every sequence begins with, then half of the remaining tokens, then the
     same again. If their number is odd, the first half has one token more, which is not repeated.
     """
-    ids, generator = list_ordinary_tokens(tokenizer), np.random.default_rng(seed)
+    ordinary, generator = (
+        set(tokenizer.get_vocab().values()) - list_special_tokens(tokenizer),
+        np.random.default_rng(seed),
+    )
+    ids = np.array(sorted(ordinary), np.int32)
     while True:
         half = generator.choice(ids, -(-(context_length - len(start)) // 2))
         yield np.concatenate((np.array(start, np.int32), half, half))[:context_length]
-
-
-def list_ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int32]:
-    """The ids of all tokens that are not special, int32 (tokens,), ascending."""
-    return np.array(sorted(set(tokenizer.get_vocab().values()) - list_special_tokens(tokenizer)), np.int32)
 
 
 def _cut_windows(
@@ -263,13 +265,6 @@ def _find_cut(tokenizer: PreTrainedTokenizerBase, text: str, last: int) -> int:
         if encode_text(tokenizer, text[cut - CONTEXT : cut + CONTEXT])[: len(known)] == known:
             return cut
     return last
-
-
-def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:
-    return (
-        f"The tokenizer has no token for {counts.lost} of the {counts.characters} characters of the corpus "
-        f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
-    )
 
 
 def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:

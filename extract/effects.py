@@ -74,7 +74,9 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
 @silence_libraries()
 def open_model(settings: ExtractionSettings, inputs: Mapping[str, Any], tokens: NDArray[np.int32]) -> OpenedModel:
     """Load the model that read the sequences ``tokens`` from its recorded ``inputs``, as ``open_study`` does."""
-    description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
+    commit = inputs["model"].get("commit")  # of a hub id, in case its branch has moved
+    pinned = settings.model.model_copy(update={"revision": commit} if commit else {})
+    description = models.describe(settings.model_copy(update={"model": pinned}))
     for name, now in description.provenance["model"].items():
         if name != "id" and now != inputs["model"].get(name):
             msg = f"The model '{settings.model.id}' has changed since the study was extracted ({name}); "
@@ -148,10 +150,3 @@ def measure_sparse_losses(
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:
             yield sequence, measure_policy_losses(opened.model, opened.attention, ids, policies)
-
-
-def _pin_commit(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:
-    """The settings with the revision of a hub id set to the commit that was read, in case its branch has moved."""
-    if commit is None:
-        return settings
-    return settings.model_copy(update={"model": settings.model.model_copy(update={"revision": commit})})

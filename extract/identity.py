@@ -54,13 +54,8 @@ def open_model(model: ModelSettings) -> Checkpoint | GgufModel:
     if model.id == TRAINING:
         path = find_training_folder(model.revision)
     else:
-        path = find_embedded_folder() if model.id == EMBEDDED else expand_path(model.id)
+        path = Path(str(files("extract.embedded") / "model")) if model.id == EMBEDDED else expand_path(model.id)
     return Checkpoint.open(model.id, path, trained=model.weights == "trained")
-
-
-def find_embedded_folder() -> Path:
-    """The directory of the embedded model."""
-    return Path(str(files("extract.embedded") / "model"))
 
 
 def find_training_folder(revision: str) -> Path:
@@ -83,11 +78,7 @@ def describe_model(description: Checkpoint | GgufModel, settings: ExtractionSett
     As ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; if the weights are random or rounded also how, and
     not how those of the file are stored.
     """
-    known = (
-        description.describe_files()
-        if isinstance(description, Checkpoint)
-        else description.describe_files(settings.dtype)
-    )
+    known = description.describe_files(settings.dtype)
     changed = describe_changed_weights(settings)
     own = {name: value for name, value in known["model"].items() if not (changed and name == QUANTISATION)}
     return {**known, "model": own | changed | {"id": settings.model.id}}

@@ -82,14 +82,6 @@ class Edit(Protocol):
         ...
 
 
-class IdentityEdit:
-    """Leaves every layer unchanged."""
-
-    def output(self, call: Call) -> Tensor:
-        """The layer's own."""
-        return call.output()
-
-
 @dataclass
 class Recorder:
     """Leaves every layer unchanged, and records what happens in it."""
@@ -111,16 +103,8 @@ class Recorder:
         return output
 
 
-@dataclass(frozen=True)
-class _ActiveEdit:
-    """The edit that is applied, to which model, and the attention implementation that it replaces."""
-
-    model: str
-    edit: Edit
-    implementation: str
-
-
-_edited: ContextVar[_ActiveEdit] = ContextVar("_edited")
+_edited: ContextVar[tuple[str, Edit, str]] = ContextVar("_edited")
+"""The name of the model that is edited, the edit, and the attention implementation that it replaces."""
 
 
 @contextmanager
@@ -134,14 +118,18 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     name = f"{ATTENTION}_{before}"
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
-    token = _edited.set(_ActiveEdit(type(model).__name__, edit, before))
+    token = _edited.set((type(model).__name__, edit, before))
     try:
         with restore_attention(model):
             model.set_attn_implementation(name)
             yield
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
-            raise UserError(_NO_MEMORY.format(type(model).__name__)) from error
+            raise UserError(
+                f"There is not enough memory for a forward pass of {type(model).__name__} whose attention is read or "
+                "edited; lower context_length, or set dtype: bfloat16 or device_map: auto; a study runs without "
+                "effects, too"
+            ) from error
         raise
     finally:
         _edited.reset(token)
@@ -151,12 +139,6 @@ def run_base(model: PreTrainedModel, attention: Attention, edit: Edit, ids: Tens
     """A pass of the base model, without logits, over token ids (B, K), whose attention is edited; as ``intervene``."""
     with intervene(model, attention, edit), torch.inference_mode():
         model.base_model(input_ids=ids.to(model.device, torch.long), use_cache=False)
-
-
-_NO_MEMORY = (
-    "There is not enough memory for a forward pass of {} whose attention is read or edited; lower context_length, or "
-    "set dtype: bfloat16 or device_map: auto; a study runs without effects, too"
-)
 
 
 class UneditableError(UserError):
@@ -181,9 +163,9 @@ def _forward(
     **given: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer as transformers calls it, computed by the edit."""
-    edited = _edited.get()
-    refuse_part_of_the_keys(edited.model, query, key, given.get("indices"), given.get("block_indices"))
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, find_eager_attention(edited.model, module))
+    name, edit, implementation = _edited.get()
+    refuse_part_of_the_keys(name, query, key, given.get("indices"), given.get("block_indices"))
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, find_eager_attention(name, module))
 
     def plain(first: int) -> Tensor:
         mask = attention_mask if attention_mask is None or len(attention_mask) == 1 else attention_mask[:first]
@@ -202,21 +184,11 @@ def _forward(
         s_aux=given.get("s_aux"),
         plain=plain,
     )
-    return edited.edit.output(call), None
+    return edit.output(call), None
 
 
 BLOCK_BYTES = 2**20
 """Bytes of the float32 logits of a block of positions, which fit into a CPU's cache; at least one position."""
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Losses of R forward passes over one sequence, float64 (R,) on the CPU."""
-
-    loss: Tensor
-    """Mean next-token cross entropy in nats, over all positions except the last, which has no next token."""
-    kl: Tensor
-    """Mean over all positions of KL(p_0 ‖ p) in nats, where p_0 is the plain pass's."""
 
 
 def compute_log_probabilities(logits: Tensor) -> Tensor:
@@ -224,12 +196,14 @@ def compute_log_probabilities(logits: Tensor) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def compare_losses(logits: Tensor, plain: Tensor, ids: Tensor) -> Losses:
-    """Losses of passes with logits (R, K, V) over token ids (K,), compared with a plain pass.
+def compare_losses(logits: Tensor, plain: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses of passes with logits (R, K, V) over token ids (K,), compared with a plain pass, float64 (R,) on the CPU.
 
-    ``plain`` is the plain pass's ln p_0 (K, V), the result of ``compute_log_probabilities``. Softmax is computed in
-    float32, sums over positions in float64. KL is exactly 0 where the logits are equal. Memory in addition to the
-    arguments: at most eight times ``BLOCK_BYTES``, or the size of one position.
+    These are the mean next-token cross entropy in nats, over all positions except the last, which has no next token,
+    and the mean over all positions of KL(p_0 ‖ p) in nats, where p_0 is the plain pass's. ``plain`` is the plain pass's
+    ln p_0 (K, V), the result of ``compute_log_probabilities``. Softmax is computed in float32, sums over positions in
+    float64. KL is exactly 0 where the logits are equal. Memory in addition to the arguments: at most eight times
+    ``BLOCK_BYTES``, or the size of one position.
     """
     rows, keys, words = logits.shape
     step = max(1, BLOCK_BYTES // (4 * rows * words))
@@ -241,4 +215,4 @@ def compare_losses(logits: Tensor, plain: Tensor, ids: Tensor) -> Losses:
         following = targets[start + 1 : start + step + 1].expand(rows, -1)[..., None]
         loss -= ours[:, : following.shape[1]].gather(-1, following).sum((1, 2), dtype=torch.float64)
         kl += ours.neg_().add_(theirs).mul_(theirs.exp()).sum(-1).sum(-1, dtype=torch.float64)  # p_0 (ln p_0 - ln p)
-    return Losses((loss / (keys - 1)).cpu(), (kl / keys).cpu())
+    return (loss / (keys - 1)).cpu(), (kl / keys).cpu()

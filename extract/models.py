@@ -186,23 +186,16 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     if not source.gguf:
         with source.open() as where:
             check_start(source.name, tokenizer, where, settings.bos)
-    provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
-    return Description(source, config, tokenizer, device, settings, provenance)
-
-
-def _describe_provenance(
-    settings: ExtractionSettings, source: Source, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, dict[str, Any]]:
-    known = (
-        describe_model(source.files, settings)
-        if source.files
-        else {"model": {"id": settings.model.id, **describe_changed_weights(settings)}}
-    )
+    if not identify:
+        return Description(source, config, tokenizer, device, settings, {})
+    hub = {"model": {"id": settings.model.id, **describe_changed_weights(settings)}}
+    known: dict[str, dict[str, Any]] = describe_model(source.files, settings) if source.files else hub
     commit = {"commit": source.commit} if source.commit else {}
-    return {
+    provenance = {
         "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
         "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer, settings.bos)},
     }
+    return Description(source, config, tokenizer, device, settings, provenance)
 
 
 @silence_libraries()
@@ -472,14 +465,11 @@ def _name_architecture(source: Source, config: PreTrainedConfig) -> str:
 
 def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
     """Refuse an architecture that is not part of transformers, from the content of config.json."""
-    kind = raw.get("model_type")
-    if kind in CONFIG_MAPPING:
-        return
-    if "auto_map" in raw:
-        why = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
-    else:
-        why = f"is of type '{kind}', which transformers {transformers.__version__} does not know; upgrade transformers"
-    raise UserError(f"The model '{source.name}' {why}")
+    kind, known = raw.get("model_type"), f"transformers {transformers.__version__}"
+    own = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
+    if kind not in CONFIG_MAPPING:
+        why = own if "auto_map" in raw else f"is of type '{kind}', which {known} does not know; upgrade transformers"
+        raise UserError(f"The model '{source.name}' {why}")
 
 
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:

@@ -10,7 +10,7 @@ losses from other sequences.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -76,29 +76,6 @@ class Block:
     def select_heads(self, numbers: NDArray[Any]) -> Tensor:
         """The layer's row of an array (layers, heads), as a tensor (H,) on the device of the block."""
         return torch.from_numpy(numbers[self.layer, : self.logits.shape[1]]).to(self.logits.device)
-
-
-class Policy(Protocol):
-    """Decides which keys are kept."""
-
-    @property
-    def name(self) -> str:
-        """Name of the policy in tables."""
-
-    @property
-    def setting(self) -> str:
-        """Its parameters, as text."""
-
-    @property
-    def needs(self) -> Needs:
-        """What it needs to know in advance."""
-
-    @property
-    def rest(self) -> Rest:
-        """What the weight of the keys that it leaves out goes to."""
-
-    def keep(self, block: Block) -> Tensor:
-        """Which keys are kept, bool that broadcasts to (B, H, Q, K); hidden keys are never kept, even if marked."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +159,12 @@ class SinkAndRecent:
         hidden = self.sink - block.visible[..., : self.sink].sum(dim=-1, keepdim=True)
         kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent - hidden)
         return kept if self.full is None else kept | block.select_heads(self.full)[:, None, None]
+
+
+Policy: TypeAlias = LargestKeys | Mass | SinkAndRecent
+"""Decides which keys are kept: has a name in tables, its parameters as text (``setting``), what it ``needs`` to know in
+advance, and what the weight of the keys that it leaves out goes to (``rest``). ``keep`` gives a mask, bool that
+broadcasts to (B, H, Q, K); hidden keys are never kept, even if marked."""
 
 
 def select_largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
@@ -299,12 +282,10 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
         setting = f"mean N={budgets[heads.present].mean():.4g}"
         policies.append(LargestKeys(name, setting, budgets, rest="mean" if name == "error_mean" else "renormalised"))
     if "elbow" in proportional:
-        policies += [
-            LargestKeys(
-                "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
-            )
-            for n in range(draws)
-        ]
+        for n in range(draws):
+            budgets = proportional["elbow"].copy()
+            budgets[heads.present] = _make_rng(seed, 0, n).permutation(budgets[heads.present])
+            policies.append(LargestKeys("random_budgets", f"draw {n}", budgets))
     if heads.recall is not None:
         threshold, budgets = fit_recall_budgets(cost, heads)
         policies.append(LargestKeys("recall", f"r={threshold:.4g}", budgets))
@@ -336,19 +317,15 @@ def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDA
 def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[LargestKeys]:
     """The policies with one N in all heads: by weight or distance off the mean, with each use of the other weight."""
     sink, recent = min(SINK, keys // 4), keys // 4
-    with_mean: tuple[Rest, ...] = ("renormalised", "mean") if recent else ()
+    ends = {rest: "" if rest == "renormalised" else f"_{rest}" for rest in get_args(Rest)}
+    with_window = {rest: end for rest, end in ends.items() if recent and rest in {"renormalised", "mean"}}
     for by in get_args(Order):
         name = "same_n" if by == "weights" else by
-        for rest in get_args(Rest):
-            yield LargestKeys(name_policy(name, rest), f"N={keys}", same, by, rest)
-        for rest in with_mean:
+        for rest, end in ends.items():
+            yield LargestKeys(f"{name}{end}", f"N={keys}", same, by, rest)
+        for rest, end in with_window.items():
             setting = f"N={keys}, of these sink={sink}, recent={recent}"
-            yield LargestKeys(name_policy(f"{name}_window", rest), setting, same, by, rest, sink, recent)
-
-
-def name_policy(name: str, rest: Rest) -> str:
-    """The name of a policy, and what the weight of the other keys goes to if it is not the kept keys."""
-    return name if rest == "renormalised" else f"{name}_{rest}"
+            yield LargestKeys(f"{name}_window{end}", setting, same, by, rest, sink, recent)
 
 
 def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
@@ -408,12 +385,6 @@ def _find_nearest(
         middle = (low + high) // 2
         low, high = (middle, high) if heads.compute_cost(budgets(parameters[middle])) <= cost else (low, middle)
     return float(min(parameters[[low, high]], key=lambda one: abs(heads.compute_cost(budgets(one)) - cost)))
-
-
-def _shuffle_budgets(budgets: NDArray[np.int64], heads: Heads, rng: np.random.Generator) -> NDArray[np.int64]:
-    drawn = budgets.copy()
-    drawn[heads.present] = rng.permutation(budgets[heads.present])
-    return drawn
 
 
 def _make_rng(seed: int, *key: int) -> np.random.Generator:

@@ -135,35 +135,26 @@ class ModelSettings(Settings):
             refuse("input should be the name of a .gguf file inside the directory or repository")
         return path.as_posix()
 
-    @field_validator("weights")
+    @field_validator("weights", "weights_seed", "quantised")
     @classmethod
-    def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
-        if weights == "random" and known.data.get("id") == SYNTHETIC:
+    def _check_weights(cls, given: Any, known: ValidationInfo) -> Any:
+        if given in (None, "trained"):
+            return given
+        synthetic, random = known.data.get("id") == SYNTHETIC, known.data.get("weights", "random") == "random"
+        if known.field_name == "weights" and synthetic:
             refuse("a synthetic study has no model and no weights; leave it out")
-        return weights
-
-    @field_validator("weights_seed")
-    @classmethod
-    def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
-        if seed is not None and known.data.get("weights", "random") != "random":
+        if known.field_name == "weights_seed" and not random:
             refuse("input is only allowed with `weights: random`")
-        return seed
-
-    @field_validator("quantised")
-    @classmethod
-    def _check_quantised(cls, kind: str | None, known: ValidationInfo) -> str | None:
-        if kind is not None and (known.data.get("weights") == "random" or known.data.get("id") == SYNTHETIC):
+        if known.field_name == "quantised" and (synthetic or known.data.get("weights") == "random"):
             refuse("input is only allowed with trained weights; leave it out")
-        return kind
+        return given
 
     @field_validator("revision")
     @classmethod
     def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
         name = known.data.get("id")
-        if name == TRAINING:
-            return revision
         local = name in {EMBEDDED, SYNTHETIC} or (known.data.get("gguf") is None and _names_file(str(name)))
-        if revision != MAIN and name and (local or is_local_id(name)):
+        if revision != MAIN and name and name != TRAINING and (local or is_local_id(name)):
             refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
@@ -240,10 +231,6 @@ class SyntheticSettings(Settings):
         if min(t_2) < max(known.data.get("t_1", (0,))):
             refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
         return t_2
-
-    def compute_steepest_growth(self) -> float:
-        """The largest exponent of the last phase, η (i − T_2) at its end, per key of the query."""
-        return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
 _IN_FLOAT32, _OF_CHOSEN = "is drawn in float32 on the CPU", "has only the weights of the chosen queries"
@@ -356,12 +343,8 @@ class ExtractionSettings(Settings):
         allowed, why = NOT_DRAWN[str(known.field_name)]
         if _is_synthetic(known) and given not in allowed:
             refuse(f"a synthetic study {why}; leave it out")
-        return given
-
-    @field_validator("device_map")
-    @classmethod
-    def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
-        if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
+        spread = known.field_name == "device_map" and given is not None
+        if spread and known.data.get("device", "auto") not in {"auto", "cuda"}:
             refuse("input is only allowed with `device: auto` or `device: cuda`")
         return given
 
@@ -386,7 +369,7 @@ class ExtractionSettings(Settings):
     def _check_growth(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
         """Refuse a growth that would make weights of the last query, which has the most keys, underflow in float32."""
         keys = 1 + max(known.data.get("queries") or (known.data.get("context_length", 0) - 1,))
-        growth = drawn.compute_steepest_growth() * keys if drawn else 0
+        growth = max(drawn.eta_growth or drawn.eta) * (1 - min(drawn.t_2)) * keys if drawn else 0
         if growth > MOST_GROWTH:
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             refuse(message, most=MOST_GROWTH, growth=round(growth))

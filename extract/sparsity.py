@@ -14,15 +14,7 @@ from transformers import PreTrainedModel
 
 from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
 from extract.capture import Attention
-from extract.interventions import (
-    Call,
-    Edit,
-    IdentityEdit,
-    compare_losses,
-    compute_log_probabilities,
-    intervene,
-    run_base,
-)
+from extract.interventions import Call, Edit, Recorder, compare_losses, compute_log_probabilities, intervene, run_base
 from extract.policies import Block, Policy, Rest, count_fewest
 
 BLOCK_BYTES = 2**20
@@ -77,16 +69,13 @@ def combine_values(block: Block, kept: Tensor, rest: Rest) -> Tensor:
 
 
 @dataclass
-class MassCounts:
+class _MassCounts:
     """Leaves attention unchanged, and counts the keys that make up shares of the weights."""
 
     shares: Sequence[float]
-    kept: NDArray[np.float64] = field(init=False)
+    kept: NDArray[np.float64]
     """By share, keys so far, over all sequences, layers, heads and queries."""
-    queries: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.kept = np.zeros(len(self.shares))
+    queries: int = 0
 
     def output(self, call: Call) -> Tensor:
         """The layer's own."""
@@ -121,15 +110,15 @@ def measure_policy_losses(
     Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
     ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``). Raises as ``intervene``.
     """
-    logits = _compute_logits(model, attention, ids, IdentityEdit())
-    plain = compute_log_probabilities(logits)
-    plain_loss = compare_losses(logits[None], plain, ids).loss
+    logits = _compute_logits(model, attention, ids, Recorder())
+    plain = compute_log_probabilities(logits[0])
+    plain_loss, _ = compare_losses(logits, plain, ids)
     del logits
     of_policies = []
     for policy in policies:
         edit = SparseEdit(policy)
-        losses = compare_losses(_compute_logits(model, attention, ids, edit)[None], plain, ids)
-        of_policies.append((float(losses.loss), float(losses.kl), edit.keys_kept))
+        loss, kl = compare_losses(_compute_logits(model, attention, ids, edit), plain, ids)
+        of_policies.append((float(loss), float(kl), edit.keys_kept))
     return PolicyLosses(float(plain_loss), *np.array(of_policies, np.float64).reshape(-1, 3).T)
 
 
@@ -140,7 +129,7 @@ def count_mass_keys(
 
     One plain pass for each sequence; memory as for ``measure_policy_losses``, without logits.
     """
-    counts = MassCounts(shares)
+    counts = _MassCounts(shares, np.zeros(len(shares)))
     for one in ids:
         run_base(model, attention, counts, one[None])
     return counts.kept / counts.queries
@@ -182,4 +171,4 @@ def iterate_blocks(call: Call) -> Iterator[Block]:
 def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:
     with intervene(model, attention, edit), torch.inference_mode():
         logits: Tensor = model(input_ids=ids[None].to(model.device, torch.long), use_cache=False).logits
-    return logits[0]
+    return logits

@@ -29,51 +29,46 @@ QUERIES = (9, 20, 47)
 """The first is too early for a window of ``WINDOW`` keys to hide any from it, the last is the last position."""
 
 Sizes = Mapping[str, object]
-_PLAIN: Sizes = PLAIN
-_KV: Sizes = {"num_key_value_heads": 2}
-_GROUPED: Sizes = GROUPED
+_KV: Sizes = {**PLAIN, "num_key_value_heads": 2}
 _WINDOW: Sizes = {"sliding_window": WINDOW}
-_EXPERTS: Sizes = {
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
+_WINDOWED: Sizes = {**GROUPED, **_WINDOW}
+_FOUR: Sizes = {"num_hidden_layers": 4}
+_MIXED: Sizes = {**_WINDOWED, **_FOUR, "layer_types": ["sliding_attention", "full_attention"] * 2}
+_SOMETIMES: Sizes = {**_WINDOWED, "use_sliding_window": True, "max_window_layers": 1}
+_EXPERTS: Sizes = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 4} | {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 32,
 }
-_HALF: Sizes = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
-_ALTERNATING: Sizes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
-_LATENT: Sizes = {
-    "num_key_value_heads": 4,
-    "kv_lora_rank": 32,
-    "q_lora_rank": 24,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "n_routed_experts": 4,
-    "n_group": 2,
-    "topk_group": 1,
+_HALF: Sizes = {**_FOUR, "layer_types": ["linear_attention", "full_attention"] * 2}
+_LATENT: Sizes = {**PLAIN, **_EXPERTS, "num_key_value_heads": 4, "kv_lora_rank": 32, "q_lora_rank": 24} | {
+    "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16, "n_group": 2, "topk_group": 1,
     "first_k_dense_replace": 1,
-}
-_MAMBA: Sizes = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_d_state": 16}
+}  # fmt: skip
+_MAMBA: Sizes = {**_KV, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_d_state": 16}
 _OLD: Sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.15, "bos_token_id": 0, "eos_token_id": 1}
 _GPTJ: Sizes = {**_OLD, "n_embd": 64, "n_layer": 3, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
-_FALCON: Sizes = {**_PLAIN, "alibi": False, "multi_query": False}
-
-_DECODER: Sizes = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
-_HALVES: Mapping[str, Sizes] = {
-    "Bart": _DECODER,
-    "Whisper": {**_DECODER, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1},
-    "ProphetNet": {"hidden_size": 64, "num_decoder_layers": 2, "num_decoder_attention_heads": 4},
+_FALCON: Sizes = {**PLAIN, "alibi": False, "multi_query": False}
+_BY_LAYER: Sizes = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16}
+_GEMMA_3N: Sizes = {**_MIXED, **_BY_LAYER, "num_kv_shared_layers": 2, "laurel_rank": 8, "altup_num_inputs": 2} | {
+    "activation_sparsity_pattern": None
 }
-"""Encoder–decoders, by the names of their classes."""
-
-_LINEAR: Sizes = {
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
+_GEMMA_4: Sizes = {**_MIXED, **_BY_LAYER, "num_kv_shared_layers": 0, "global_head_dim": 32}
+_LINEAR: Sizes = {**GROUPED, **_HALF, "linear_num_key_heads": 2, "linear_num_value_heads": 4} | {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }
-_INDEXER: Sizes = {"index_n_heads": 2, "index_head_dim": 16}
+_MIMO: Sizes = {**_WINDOWED, **_EXPERTS, "v_head_dim": 16, "swa_num_key_value_heads": 4} | {
+    "swa_v_head_dim": 16, "swa_head_dim": 16, "swa_num_attention_heads": 4,
+}  # fmt: skip
+_NEO: Sizes = {**_OLD, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "intermediate_size": 64} | {
+    "window_size": WINDOW, "max_position_embeddings": 64, "attention_types": [[["global", "local"], 2]],
+    "initializer_range": 0.08,
+}  # fmt: skip
+_XGLM: Sizes = {"vocab_size": VOCABULARY, "d_model": 64, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64} | {
+    "max_position_embeddings": 64,
+    "init_std": 0.15,
+}
+_INDEXER: Sizes = {**_LATENT, "index_n_heads": 2, "index_head_dim": 16}
 
 
 @dataclass(frozen=True)
@@ -97,249 +92,155 @@ class Family:
 
 
 _SLIDING = "sliding window"
-_SOME_SLIDING = "sliding window in some layers"
+_SOME = "sliding window in some layers"
+_MLA = "latent attention (MLA)"
+_OTHERS = "linear attention in the other layers"
+_MAMBAS = "Mamba in the other layers"
+_SHARED = "layers that share KV heads of earlier ones"
+_SCALED: Sizes = {"attention_multiplier": 0.25}
 FAMILIES: tuple[Family, ...] = (
-    Family("Llama 2, Llama 3", "LlamaConfig", _GROUPED),
+    Family("Llama 2, Llama 3", "LlamaConfig", GROUPED),
     Family(
         "Llama 4",
         "Llama4TextConfig",
-        {**_GROUPED, "num_hidden_layers": 4, "num_local_experts": 2, "attention_chunk_size": WINDOW}
-        | {"intermediate_size_mlp": 64},
+        {**GROUPED, **_FOUR, "num_local_experts": 2, "attention_chunk_size": WINDOW, "intermediate_size_mlp": 64},
         "a query sees its chunk only, in some layers",
     ),
-    Family("Mistral", "MistralConfig", {**_GROUPED, **_WINDOW}, _SLIDING),
-    Family("Mixtral", "MixtralConfig", {**_GROUPED, **_WINDOW, **_EXPERTS}, _SLIDING),
-    Family("Gemma", "GemmaConfig", _GROUPED),
+    Family("Mistral", "MistralConfig", _WINDOWED, _SLIDING),
+    Family("Mixtral", "MixtralConfig", {**_WINDOWED, **_EXPERTS}, _SLIDING),
+    Family("Gemma", "GemmaConfig", GROUPED),
     Family(
         "Gemma 2",
         "Gemma2Config",
-        {**_GROUPED, **_WINDOW, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16},
-        f"{_SOME_SLIDING}, soft-capped logits",
+        {**_WINDOWED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16},
+        f"{_SOME}, soft-capped logits",
     ),
-    Family(
-        "Gemma 3",
-        "Gemma3TextConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, "query_pre_attn_scalar": 16},
-        _SOME_SLIDING,
-    ),
-    Family(
-        "Gemma 3n",
-        "Gemma3nTextConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY}
-        | {
-            "hidden_size_per_layer_input": 16,
-            "laurel_rank": 8,
-            "altup_num_inputs": 2,
-            "activation_sparsity_pattern": None,
-        },
-        f"{_SOME_SLIDING}, layers that share KV heads of earlier ones",
-        damping=0.3,
-    ),
-    Family(
-        "Gemma 4",
-        "Gemma4TextConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 0, "global_head_dim": 32}
-        | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
-        f"{_SOME_SLIDING}, heads of two sizes",
-        damping=0.3,
-    ),
+    Family("Gemma 3", "Gemma3TextConfig", {**_MIXED, "query_pre_attn_scalar": 16}, _SOME),
+    Family("Gemma 3n", "Gemma3nTextConfig", _GEMMA_3N, f"{_SOME}, {_SHARED}", damping=0.3),
+    Family("Gemma 4", "Gemma4TextConfig", _GEMMA_4, f"{_SOME}, heads of two sizes", damping=0.3),
     Family(
         "Gemma 4, shared",
         "Gemma4TextConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 2, "global_head_dim": 32}
-        | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
-        f"{_SOME_SLIDING}, heads of two sizes, layers that share KV heads of earlier ones",
+        {**_GEMMA_4, "num_kv_shared_layers": 2},
+        f"{_SOME}, heads of two sizes, {_SHARED}",
         damping=0.3,
     ),
-    Family("GPT-2", "GPT2Config", _PLAIN),
-    Family("GPT-NeoX, Pythia", "GPTNeoXConfig", _PLAIN),
-    Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", _PLAIN, "one KV head"),
-    Family("OPT", "OPTConfig", {**_PLAIN, "ffn_dim": 64, "word_embed_proj_dim": 64, "init_std": 0.15}),
-    Family("Phi", "PhiConfig", {**_PLAIN, **_KV}),
-    Family("Phi-3", "Phi3Config", {**_PLAIN, **_KV, **_WINDOW}, _SLIDING),
-    Family(
-        "Qwen 2",
-        "Qwen2Config",
-        {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
-        _SOME_SLIDING,
-    ),
-    Family(
-        "Qwen 3",
-        "Qwen3Config",
-        {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
-        _SOME_SLIDING,
-    ),
-    Family("Qwen 2 MoE", "Qwen2MoeConfig", {**_GROUPED, **_EXPERTS}),
-    Family("Qwen 3 MoE", "Qwen3MoeConfig", {**_GROUPED, **_EXPERTS}),
-    Family("OLMo", "OlmoConfig", _GROUPED),
-    Family("OLMo 2", "Olmo2Config", _GROUPED),
-    Family("OLMo 3", "Olmo3Config", {**_GROUPED, **_WINDOW}, _SLIDING),
-    Family("OLMoE", "OlmoeConfig", {**_GROUPED, **_EXPERTS}),
-    Family("StableLM", "StableLmConfig", {**_PLAIN, **_KV}),
-    Family("StarCoder 2", "Starcoder2Config", {**_PLAIN, **_KV, **_WINDOW}, _SLIDING),
-    Family("Granite", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.25}),
-    Family("Granite MoE", "GraniteMoeConfig", {**_GROUPED, **_EXPERTS, "attention_multiplier": 0.25}),
-    Family(
-        "Granite SWA",
-        "GraniteSWAConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, "attention_multiplier": 0.25},
-        f"{_SOME_SLIDING}, learned sinks",
-        sinks_apart=True,
-    ),
+    Family("GPT-2", "GPT2Config", PLAIN),
+    Family("GPT-NeoX, Pythia", "GPTNeoXConfig", PLAIN),
+    Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", PLAIN, "one KV head"),
+    Family("OPT", "OPTConfig", {**PLAIN, "ffn_dim": 64, "word_embed_proj_dim": 64, "init_std": 0.15}),
+    Family("Phi", "PhiConfig", _KV),
+    Family("Phi-3", "Phi3Config", {**_KV, **_WINDOW}, _SLIDING),
+    Family("Qwen 2", "Qwen2Config", _SOMETIMES, _SOME),
+    Family("Qwen 3", "Qwen3Config", _SOMETIMES, _SOME),
+    Family("Qwen 2 MoE", "Qwen2MoeConfig", {**GROUPED, **_EXPERTS}),
+    Family("Qwen 3 MoE", "Qwen3MoeConfig", {**GROUPED, **_EXPERTS}),
+    Family("OLMo", "OlmoConfig", GROUPED),
+    Family("OLMo 2", "Olmo2Config", GROUPED),
+    Family("OLMo 3", "Olmo3Config", _WINDOWED, _SLIDING),
+    Family("OLMoE", "OlmoeConfig", {**GROUPED, **_EXPERTS}),
+    Family("StableLM", "StableLmConfig", _KV),
+    Family("StarCoder 2", "Starcoder2Config", {**_KV, **_WINDOW}, _SLIDING),
+    Family("Granite", "GraniteConfig", {**GROUPED, **_SCALED}),
+    Family("Granite MoE", "GraniteMoeConfig", {**GROUPED, **_EXPERTS, **_SCALED}),
+    Family("Granite SWA", "GraniteSWAConfig", {**_MIXED, **_SCALED}, f"{_SOME}, learned sinks", sinks_apart=True),
     Family(
         "Granite MoE SWA",
         "GraniteMoeSWAConfig",
-        {**_GROUPED, **_WINDOW, **_ALTERNATING, **_EXPERTS, "attention_multiplier": 0.25},
-        f"{_SOME_SLIDING}, learned sinks",
+        {**_MIXED, **_EXPERTS, **_SCALED},
+        f"{_SOME}, learned sinks",
         sinks_apart=True,
     ),
-    Family("SmolLM3", "SmolLM3Config", _GROUPED),
+    Family("SmolLM3", "SmolLM3Config", GROUPED),
     Family(
         "gpt-oss",
         "GptOssConfig",
-        {**_GROUPED, **_WINDOW, "num_local_experts": 4},
-        f"{_SOME_SLIDING}, learned sinks: rows sum to less than 1",
+        {**_WINDOWED, "num_local_experts": 4},
+        f"{_SOME}, learned sinks: rows sum to less than 1",
     ),
-    Family("DeepSeek-V2", "DeepseekV2Config", {**_PLAIN, **_LATENT, **_EXPERTS}, "latent attention (MLA)"),
-    Family("DeepSeek-V3", "DeepseekV3Config", {**_PLAIN, **_LATENT, **_EXPERTS}, "latent attention (MLA)"),
-    Family(
-        "DeepSeek-V3.2",
-        "DeepseekV32Config",
-        {**_PLAIN, **_LATENT, **_EXPERTS, **_INDEXER},
-        "latent attention (MLA); contexts as long as its indexer keeps whole",
-    ),
-    Family("Cohere", "CohereConfig", _GROUPED),
-    Family("Cohere 2", "Cohere2Config", {**_GROUPED, **_WINDOW}, _SLIDING),
-    Family("Ernie 4.5", "Ernie4_5Config", _GROUPED),
-    Family("Exaone 4", "Exaone4Config", {**_GROUPED, **_WINDOW}, _SLIDING),
-    Family("GLM", "GlmConfig", _GROUPED),
-    Family("GLM 4", "Glm4Config", _GROUPED),
-    Family("GLM 4 MoE", "Glm4MoeConfig", {**_GROUPED, **_EXPERTS, "n_routed_experts": 4}),
-    Family("HunYuan", "HunYuanDenseV1Config", _GROUPED),
-    Family(
-        "MiMo V2 Flash",
-        "MiMoV2FlashConfig",
-        {**_GROUPED, **_WINDOW, **_EXPERTS, "intermediate_size": 64, "n_routed_experts": 4, "v_head_dim": 16}
-        | {"swa_num_key_value_heads": 4, "swa_v_head_dim": 16, "swa_head_dim": 16, "swa_num_attention_heads": 4},
-        f"{_SOME_SLIDING}, learned sinks in those, KV heads of two numbers",
-    ),
-    Family(
-        "ModernBERT decoder",
-        "ModernBertDecoderConfig",
-        {**_PLAIN, "num_hidden_layers": 4, "local_attention": 2 * WINDOW},
-        _SOME_SLIDING,
-    ),
-    Family("Nemotron", "NemotronConfig", {**_GROUPED, "initializer_range": 0.07}),
-    Family("Persimmon", "PersimmonConfig", _PLAIN),
-    Family("Seed-OSS", "SeedOssConfig", _GROUPED),
-    Family(
-        "Qwen 3 Next",
-        "Qwen3NextConfig",
-        {**_GROUPED, **_EXPERTS, **_HALF, **_LINEAR},
-        "linear attention in the other layers",
-        "projection",
-    ),
-    Family(
-        "Qwen 3.5",
-        "Qwen3_5TextConfig",
-        {**_GROUPED, **_HALF, **_LINEAR},
-        "linear attention in the other layers",
-        "projection",
-    ),
+    Family("DeepSeek-V2", "DeepseekV2Config", _LATENT, _MLA),
+    Family("DeepSeek-V3", "DeepseekV3Config", _LATENT, _MLA),
+    Family("DeepSeek-V3.2", "DeepseekV32Config", _INDEXER, f"{_MLA}; contexts as long as its indexer keeps whole"),
+    Family("Cohere", "CohereConfig", GROUPED),
+    Family("Cohere 2", "Cohere2Config", _WINDOWED, _SLIDING),
+    Family("Ernie 4.5", "Ernie4_5Config", GROUPED),
+    Family("Exaone 4", "Exaone4Config", _WINDOWED, _SLIDING),
+    Family("GLM", "GlmConfig", GROUPED),
+    Family("GLM 4", "Glm4Config", GROUPED),
+    Family("GLM 4 MoE", "Glm4MoeConfig", {**GROUPED, **_EXPERTS}),
+    Family("HunYuan", "HunYuanDenseV1Config", GROUPED),
+    Family("MiMo V2 Flash", "MiMoV2FlashConfig", _MIMO, f"{_SOME}, learned sinks in those, KV heads of two numbers"),
+    Family("ModernBERT decoder", "ModernBertDecoderConfig", {**PLAIN, **_FOUR, "local_attention": 2 * WINDOW}, _SOME),
+    Family("Nemotron", "NemotronConfig", {**GROUPED, "initializer_range": 0.07}),
+    Family("Persimmon", "PersimmonConfig", PLAIN),
+    Family("Seed-OSS", "SeedOssConfig", GROUPED),
+    Family("Qwen 3 Next", "Qwen3NextConfig", {**_LINEAR, **_EXPERTS}, _OTHERS, "projection"),
+    Family("Qwen 3.5", "Qwen3_5TextConfig", _LINEAR, _OTHERS, "projection"),
     Family(
         "Kimi Linear",
         "KimiLinearConfig",
-        {**_PLAIN, **_LATENT, **_EXPERTS, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16},
-        "linear attention in the other layers, latent attention (MLA)",
+        {**_LATENT, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16},
+        f"{_OTHERS}, {_MLA}",
     ),
     Family(
         "LFM 2",
         "Lfm2Config",
-        {**_GROUPED, "num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2},
+        {**GROUPED, **_FOUR, "layer_types": ["conv", "full_attention"] * 2},
         "convolutions in the other layers",
     ),
     Family(
         "LFM 3",
         "Lfm3Config",
-        {**_GROUPED, **_WINDOW, **_HALF, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
-        f"convolutions in the other layers, {_SOME_SLIDING}",
+        {**_WINDOWED, **_FOUR, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
+        f"convolutions in the other layers, {_SOME}",
         "projection",
     ),
     Family(
         "Jamba",
         "JambaConfig",
-        {**_PLAIN, **_KV, "num_hidden_layers": 4, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
-        | {"mamba_d_state": 8, "mamba_dt_rank": 4, "use_mamba_kernels": False},
-        "Mamba in the other layers",
+        {**_KV, **_FOUR, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8}
+        | {"mamba_dt_rank": 4, "use_mamba_kernels": False},
+        _MAMBAS,
     ),
-    Family(
-        "Bamba",
-        "BambaConfig",
-        {**_PLAIN, **_KV, **_MAMBA, "num_hidden_layers": 4, "attn_layer_indices": [1, 3]},
-        "Mamba in the other layers",
-    ),
-    Family(
-        "Falcon H1",
-        "FalconH1Config",
-        {**_PLAIN, **_KV, **_MAMBA, "mamba_d_ssm": 128},
-        "Mamba beside the attention of each layer",
-    ),
+    Family("Bamba", "BambaConfig", {**_MAMBA, **_FOUR, "attn_layer_indices": [1, 3]}, _MAMBAS),
+    Family("Falcon H1", "FalconH1Config", {**_MAMBA, "mamba_d_ssm": 128}, "Mamba beside the attention of each layer"),
     Family(
         "Granite 4",
         "GraniteMoeHybridConfig",
-        {**_PLAIN, **_KV, **_MAMBA, **_HALF, "num_local_experts": 2, "shared_intermediate_size": 32}
-        | {"attention_multiplier": 0.25},
-        "Mamba in the other layers",
+        {**_MAMBA, **_HALF, **_SCALED, "num_local_experts": 2, "shared_intermediate_size": 32},
+        _MAMBAS,
     ),
     Family(
         "Nemotron H",
         "NemotronHConfig",
-        {**_GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
+        {**GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
         | {"ssm_state_size": 16},
         "Mamba or a plain MLP in the other layers",
     ),
     Family(
         "RecurrentGemma",
         "RecurrentGemmaConfig",
-        {**_PLAIN, "num_hidden_layers": 4, "num_key_value_heads": 1, "lru_width": 64, "attention_window_size": WINDOW}
+        {**PLAIN, **_FOUR, "num_key_value_heads": 1, "lru_width": 64, "attention_window_size": WINDOW}
         | {"block_types": ["recurrent", "attention"]},
         "recurrence in the other layers, one KV head, sliding window",
     ),
-    Family(
-        "MiniMax",
-        "MiniMaxConfig",
-        {**_GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16},
-        "linear attention in the other layers",
-    ),
-    Family("OLMo Hybrid", "OlmoHybridConfig", {**_GROUPED, **_HALF}, "linear attention in the other layers"),
+    Family("MiniMax", "MiniMaxConfig", {**GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16}, _OTHERS),
+    Family("OLMo Hybrid", "OlmoHybridConfig", {**GROUPED, **_HALF}, _OTHERS),
     Family("GPT-J", "GPTJConfig", _GPTJ, alone=True),
     Family("CodeGen", "CodeGenConfig", _GPTJ, alone=True),
-    Family("Falcon, one KV head", "FalconConfig", {**_FALCON, "multi_query": True}, special="one KV head", alone=True),
+    Family("Falcon, one KV head", "FalconConfig", {**_FALCON, "multi_query": True}, "one KV head", alone=True),
     Family("Falcon, all KV heads", "FalconConfig", {**_FALCON, "parallel_attn": False}, alone=True),
     Family(
         "Falcon, grouped",
         "FalconConfig",
         {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
-        special="as many value states in the cache as heads, kept once per KV head",
+        "as many value states in the cache as heads, kept once per KV head",
         alone=True,
     ),
     Family("BLOOM", "BloomConfig", {**_OLD, "hidden_size": 64, "n_layer": 3, "n_head": 4}, alone=True),
     Family("MPT", "MptConfig", {**_OLD, "d_model": 64, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}, alone=True),
-    Family(
-        "GPT-Neo",
-        "GPTNeoConfig",
-        {**_OLD, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "intermediate_size": 64, "window_size": WINDOW}
-        | {"max_position_embeddings": 64, "attention_types": [[["global", "local"], 2]], "initializer_range": 0.08},
-        _SOME_SLIDING,
-        alone=True,
-    ),
-    Family(
-        "XGLM",
-        "XGLMConfig",
-        {"vocab_size": VOCABULARY, "d_model": 64, "num_layers": 3, "attention_heads": 4, "ffn_dim": 64}
-        | {"max_position_embeddings": 64, "init_std": 0.15},
-        alone=True,
-    ),
+    Family("GPT-Neo", "GPTNeoConfig", _NEO, _SOME, alone=True),
+    Family("XGLM", "XGLMConfig", _XGLM, alone=True),
 )
 """Every family that is tested, in the order of the page."""
 
@@ -386,8 +287,17 @@ class Refused:
 
 _BARE: Sizes = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2}
 _SMALL: Sizes = {**_BARE, "num_attention_heads": 4}
-_RECURRENT = "no softmax attention"
-_UNREADABLE = "has no softmax attention that can be read"
+_DECODER: Sizes = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+_HALVES: Mapping[str, Sizes] = {
+    "Bart": _DECODER,
+    "Whisper": {**_DECODER, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1},
+    "ProphetNet": {"hidden_size": 64, "num_decoder_layers": 2, "num_decoder_attention_heads": 4},
+}
+"""Encoder–decoders, by the names of their classes."""
+_RECURRENT = ("no softmax attention", "has no softmax attention that can be read")
+_NO_CACHE = "keeps no cache of keys and values"
+_UNKNOWN = "in a way this program does not know"
+_TWICE = "more than once in layer 0"
 REFUSED: tuple[Refused, ...] = (
     Refused(
         "BERT and other encoders",
@@ -396,22 +306,16 @@ REFUSED: tuple[Refused, ...] = (
         "tokens attend to later ones",
         "BertLMHeadModel is not a causal language model",
     ),
-    Refused("Mamba", "MambaConfig", _BARE, _RECURRENT, _UNREADABLE),
-    Refused("Falcon Mamba", "FalconMambaConfig", _BARE, _RECURRENT, _UNREADABLE),
-    Refused("RWKV", "RwkvConfig", _BARE, _RECURRENT, _UNREADABLE),
-    Refused(
-        "xLSTM",
-        "xLSTMConfig",
-        {"vocab_size": VOCABULARY, "hidden_size": 64, "num_blocks": 2, "num_heads": 4},
-        _RECURRENT,
-        _UNREADABLE,
-    ),
+    Refused("Mamba", "MambaConfig", _BARE, *_RECURRENT),
+    Refused("Falcon Mamba", "FalconMambaConfig", _BARE, *_RECURRENT),
+    Refused("RWKV", "RwkvConfig", _BARE, *_RECURRENT),
+    Refused("xLSTM", "xLSTMConfig", {**_BARE, "num_blocks": 2, "num_heads": 4}, *_RECURRENT),
     Refused(
         "GPT-1",
         "OpenAIGPTConfig",
         {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4},
-        "keeps no cache of keys and values",
-        "keeps no cache of keys and values",
+        _NO_CACHE,
+        _NO_CACHE,
     ),
     *(
         Refused(
@@ -428,7 +332,7 @@ REFUSED: tuple[Refused, ...] = (
         "CpmAntConfig",
         {**_SMALL, "dim_head": 16},
         "reads a prompt of its own before every text, also after a cache",
-        "in a way this program does not know",
+        _UNKNOWN,
     ),
     Refused(
         "Falcon with ALiBi: `tiiuae/falcon-rw-1b`, `tiiuae/falcon-rw-7b`",
@@ -442,9 +346,9 @@ REFUSED: tuple[Refused, ...] = (
         "DiffLlamaConfig",
         {**_SMALL, "intermediate_size": 64},
         "subtracts one softmax from another",
-        "more than once in layer 0",
+        _TWICE,
     ),
-    Refused("HRM", "HrmTextConfig", _GROUPED, "goes through its layers several times", "more than once in layer 0"),
+    Refused("HRM", "HrmTextConfig", GROUPED, "goes through its layers several times", _TWICE),
     Refused(
         "Zamba 2",
         "Zamba2Config",
@@ -455,17 +359,11 @@ REFUSED: tuple[Refused, ...] = (
     Refused(
         "Doge", "DogeConfig", _SMALL, "a mask that is computed from the value states", "a mask of type torch.float"
     ),
-    Refused(
-        "Inkling",
-        "InklingTextConfig",
-        {**_GROUPED, **_EXPERTS, "n_routed_experts": 4},
-        "adds a bias to its logits",
-        "in a way this program does not know",
-    ),
+    Refused("Inkling", "InklingTextConfig", {**GROUPED, **_EXPERTS}, "adds a bias to its logits", _UNKNOWN),
     Refused(
         "DeepSeek-V3.2 with more than `index_topk` tokens",
         "DeepseekV32Config",
-        {**_PLAIN, **_LATENT, **_EXPERTS, **_INDEXER, "index_topk": WINDOW},
+        {**_INDEXER, "index_topk": WINDOW},
         "an indexer chooses the keys of each query",
         f"set context_length to {WINDOW} or less",
     ),
@@ -542,9 +440,10 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
         model.config._attn_implementation = before
 
 
-def plain(family: Family) -> Plain:
+@cache
+def plain_of(family_name: str) -> Plain:
     """What the eager attention of a family's model makes of ``ids()``."""
-    model, attention = model_of(family.name), attention_of(family.name)
+    family, model, attention = find_family(family_name), model_of(family_name), attention_of(family_name)
     layers = [layer for layer, size in enumerate(attention.layers) if size.heads]
     outputs: dict[int, Tensor] = {}
     values: dict[int, Tensor] = {}
@@ -617,12 +516,6 @@ def measure(family: Family) -> Measured:
     return Measured(of_queries, of_values, of_sinks, same_first)
 
 
-@cache
-def plain_of(family_name: str) -> Plain:
-    """``plain`` of the family with a name."""
-    return plain(find_family(family_name))
-
-
 def bound(family: Family) -> float:
     """Largest difference of float32 attention from eager on any processor, of weights and, relatively, of value states.
 
@@ -665,10 +558,5 @@ def write_tables(page: str) -> str:
     return re.sub(r"(?<=\|---\|\n)((?:\| .*\n)+)", lambda _: next(tables), page)
 
 
-def main() -> None:
-    """Write the tables."""
-    PAGE.write_text(write_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(write_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

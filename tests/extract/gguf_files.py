@@ -5,7 +5,7 @@ bytes that break the format.
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from gguf import GGUFValueType, GGUFWriter, get_tensor_name_map, quantize
+from gguf import GGUFValueType, GGUFWriter, dequantize, get_tensor_name_map, quantize
 from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGMLQuantizationType
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
@@ -273,15 +273,8 @@ def list_matrices(model: PreTrainedModel) -> Iterable[tuple[str, NDArray[np.floa
             continue
         turned = isinstance(model.get_submodule(key.rpartition(".")[0]), Conv1D) and tensor.ndim == 2
         weights = tensor.float().numpy()
-        yield (
-            key,
-            weights.T
-            if turned
-            else weights.squeeze(1)
-            if weights.shape[1:2] == (1,) and weights.ndim == 3
-            else weights,
-            turned,
-        )
+        kernel = weights.shape[1:2] == (1,) and weights.ndim == 3
+        yield key, weights.T if turned else weights.squeeze(1) if kernel else weights, turned
 
 
 def choose_kind(key: str, weights: NDArray[np.float32], kind: str) -> str:
@@ -305,8 +298,8 @@ def replace_weights(model: PreTrainedModel, kind: str) -> PreTrainedModel:
     """The model with the weights that its tensors, stored as ``kind``, mean."""
     parameters = dict(model.named_parameters())
     for key, weights, turned in list_matrices(model):
-        if choose_kind(key, weights, kind) in READERS:
-            read = torch.from_numpy(read_blocks(store(key, weights, kind), kind)).float()
+        if choose_kind(key, weights, kind) == kind:
+            read = torch.from_numpy(dequantize(store(key, weights, kind), GGMLQuantizationType[kind]))
             parameters[key].data = read.T.contiguous() if turned else read
     return model
 
@@ -338,58 +331,6 @@ def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, a
             getattr(writer, f"add_{role}_token_id")(index)
     if add_bos is not None:
         writer.add_add_bos_token(add_bos)
-
-
-# --- what the bytes of a type mean, read slowly and in float64 ---
-
-
-def read_q4_1(block: bytes) -> list[float]:
-    """32 weights: scale d and offset m in half precision, then 16 bytes, low nibbles first."""
-    d, m = struct.unpack("<ee", block[:4])
-    return [d * (byte & 15) + m for byte in block[4:]] + [d * (byte >> 4) + m for byte in block[4:]]
-
-
-def read_q8_0(block: bytes) -> list[float]:
-    """32 weights: a scale in half precision, then signed bytes."""
-    (d,) = struct.unpack("<e", block[:2])
-    return [d * value for value in struct.unpack("<32b", block[2:])]
-
-
-def read_q4_k(block: bytes) -> list[float]:
-    """256 weights in 8 parts of 32, each with a scale and a minimum of 6 bits, which two half floats multiply."""
-    d, dmin = struct.unpack("<ee", block[:4])
-    packed, nibbles, weights = block[4:16], block[16:], []
-    for part in range(8):
-        if part < 4:
-            scale, least = packed[part] & 63, packed[part + 4] & 63
-        else:
-            scale = (packed[part + 4] & 15) | (packed[part - 4] >> 6 << 4)
-            least = (packed[part + 4] >> 4) | (packed[part] >> 6 << 4)
-        shift, start = 4 * (part % 2), 32 * (part // 2)
-        weights += [d * scale * (byte >> shift & 15) - dmin * least for byte in nibbles[start : start + 32]]
-    return weights
-
-
-def read_f16(block: bytes) -> list[float]:
-    """One weight in half precision."""
-    return [*struct.unpack("<e", block)]
-
-
-READERS: dict[str, Callable[[bytes], list[float]]] = {
-    "F16": read_f16,
-    "Q4_1": read_q4_1,
-    "Q8_0": read_q8_0,
-    "Q4_K": read_q4_k,
-}
-
-
-def read_blocks(stored: NDArray[Any], kind: str) -> NDArray[np.float64]:
-    """The weights that a matrix stored as ``kind`` means, float64."""
-    size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
-    rows = [row.tobytes() for row in np.ascontiguousarray(stored)]
-    return np.array(
-        [[w for at in range(0, len(row), size) for w in READERS[kind](row[at : at + size])] for row in rows]
-    )
 
 
 # --- what becomes of a file ---

@@ -1,6 +1,5 @@
 """Choosing windows from corpora: each once, by the seed alone, without reading further than needed."""
 
-import gzip
 import hashlib
 import json
 import tempfile
@@ -16,7 +15,7 @@ from tokenizers import normalizers
 from extract import corpora, readers
 from extract.corpora import Windows, open_documents
 from extract.embedded import list_topics
-from extract.identity import find_prose, hash_corpus
+from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.tiny import text, tiny_tokenizer
@@ -53,12 +52,6 @@ def book(tmp_path: Path) -> Path:
     return tmp_path / "book.txt"
 
 
-def test_the_seed_alone_decides(book: Path) -> None:
-    first, again, other = (windows(corpus(book), seed=seed).tokens for seed in (1, 1, 2))
-    assert (first == again).all()
-    assert (first != other).any()
-
-
 def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +62,7 @@ def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
     assert windows(corpus(book)) is first
     assert len(opened) == 1
     for number, other in enumerate(({"seed": 1}, {"keys": KEYS + 1}, {"sequences": 5}, {"tokenizer": BARE}), start=2):
-        windows(corpus(book), **other)
+        assert not np.array_equal(windows(corpus(book), **other).tokens, first.tokens)
         assert len(opened) == number
     book.write_text(text(3000)[::-1], encoding="utf-8")
     second = windows(corpus(book))
@@ -139,34 +132,19 @@ def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     assert "set pack" not in refusal(corpus(path, pack=True), sequences=99)
 
 
-def test_the_embedded_corpus_is_the_held_out_manual() -> None:
-    held_out = [held for _, held in list_topics("held_out")]
-    assert list(open_documents(corpus("embedded"), 0)[0]) == held_out
-    chosen = windows(corpus("embedded"), sequences=16, keys=64)
-    assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in held for held in held_out)
-
-
-def test_the_prose_suffices_for_long_sequences_and_is_not_in_the_manual() -> None:
-    documents, _ = open_documents(corpus("prose"), 0)
-    texts = list(documents)
-    assert sum(map(len, texts)) > 32 * 1024 * 6  # 24 sequences of 1,024 tokens and 8 held out, six characters a token
-    assert sum(len(each) > 8192 * 6 for each in texts) > 1
-    manual = "\n".join(page for split in ("train", "held_out") for _, page in list_topics(split))
-    lines = [line for each in texts for line in each.splitlines() if len(line) > 60]
-    assert not any(line in manual for line in lines)
-    chosen = windows(corpus("prose"), sequences=16, keys=64)
+@pytest.mark.parametrize("name", ["embedded", "prose"])
+def test_the_texts_that_are_shipped(name: str) -> None:
+    """Held-out topics of the manual, and prose that is not in the manual, each work with its source."""
+    texts = list(open_documents(corpus(name), 0)[0])
+    held_out = [page for _, page in list_topics("held_out")]
+    assert (texts == held_out) is (name == "embedded")
+    chosen = windows(corpus(name), sequences=16, keys=64)
     assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in each for each in texts)
-    assert chosen.sha256 == hash_corpus(corpus("prose"))
-
-
-def test_each_work_of_the_prose_says_where_it_is_from() -> None:
-    with gzip.open(find_prose().id, "rt", encoding="utf-8") as lines:
-        works = [json.loads(line) for line in lines]
-    card = (Path(find_prose().id).parent / "README.md").read_text(encoding="utf-8")
-    for work in works:
-        assert work["licence"].startswith("public domain")
-        assert f"| {work['title']} | {work['author']} | {work['year']} | {len(work['text']):,} |" in card
-        assert work["source"] in card
+    assert chosen.sha256 == hash_corpus(corpus(name))
+    if name == "prose":
+        assert sum(map(len, texts)) > 32 * 1024 * 6  # 24 sequences of 1,024 tokens and 8 held out, six characters each
+        manual = "\n".join([*held_out, *(page for _, page in list_topics("train"))])
+        assert not any(line in manual for each in texts for line in each.splitlines() if len(line) > 60)
 
 
 # --- random tokens, twice ---
@@ -185,33 +163,6 @@ def test_repeated_tokens_are_ordinary_ones_twice(keys: int, tokenizer: Any) -> N
     assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (0, 0, None)
     assert chosen.sha256 == hashlib.sha256(chosen.tokens.astype("<i4").tobytes()).hexdigest()
     assert hash_corpus(corpus("repeated")) is None
-
-
-def test_tokens_marked_special_are_not_among_the_random_ones() -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|user|>"]})
-    tokenizer.add_tokens(["ordinary"])
-    found = set(corpora.list_ordinary_tokens(tokenizer))
-    assert tokenizer.convert_tokens_to_ids("<|user|>") not in found
-    assert tokenizer.convert_tokens_to_ids("ordinary") in found
-
-
-# --- hashes and directories ---
-
-
-def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
-    for shard in range(3):
-        write_jsonl(tmp_path / f"{shard}.jsonl", [text(100, 10 * shard + row) for row in range(5)])
-    everything = write_jsonl(
-        tmp_path / "all.txt", [text(100, 10 * shard + row) for shard in range(3) for row in range(5)]
-    )
-    together = windows(corpus(everything.rename(tmp_path / "all.jsonl")), sequences=30).tokens
-    (tmp_path / "all.jsonl").unlink()
-    chosen = windows(corpus(tmp_path), sequences=30)
-    assert (chosen.tokens == together).all()
-    assert chosen.documents_read == 15
-    assert chosen.sha256 == hash_corpus(corpus(tmp_path))
-    assert "(documents: 15, " in refusal(corpus(tmp_path), sequences=9999)
 
 
 # --- held out ---

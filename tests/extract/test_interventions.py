@@ -33,7 +33,6 @@ from extract.capture import Attention, capture, probe
 from extract.interventions import (
     Call,
     Edit,
-    IdentityEdit,
     Recorder,
     compare_losses,
     compute_log_probabilities,
@@ -96,8 +95,8 @@ def test_what_changes_nothing_is_the_plain_pass_and_a_zeroed_head_is_zero_at_the
     """Edits that leave all as it is give it to the last bit; those that compute it again, but for rounding."""
     model, name = model_of(family.name), family.name
     before, expected, recorder = model.config._attn_implementation, plain(model), Recorder()
-    assert torch.equal(edited(name, IdentityEdit()), expected)
     assert torch.equal(edited(name, recorder), expected)
+    assert recorder.sees_first.keys() == recorder.counts.keys() == {*attending(name)}
     assert model.config._attn_implementation == before
     for rest in get_args(Rest):
         edit = SparseEdit(SinkAndRecent(KEYS, 1, rest=rest))
@@ -130,40 +129,28 @@ def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family:
 
 # --- heads that are replaced, at the projection ---
 
-Hook = Callable[[Tensor], Tensor]
-
 
 @contextmanager
-def at_the_projection(name: str, layer: int, change: Hook, *, after: bool = False) -> Iterator[None]:
-    """Within it what goes into the output projection of a layer, (B, K, H * D), or comes out of it is changed."""
+def at_the_projection(name: str, layer: int, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within it what goes into the output projection of a layer, (B, K, H * D), is changed."""
     ((_, projection),) = _projections(model_of(name), [layer], PROJECTIONS)
-    if after:
-        hook = projection.register_forward_hook(lambda _, __, output: change(output))
-    else:
-        hook = projection.register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
+    hook = projection.register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
     try:
         yield
     finally:
         hook.remove()
 
 
-def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
-    """Logits with one of as many equal parts as there are heads zeroed in what goes in, or comes out."""
+def by_hook(name: str, layer: int, head: int) -> Tensor:
+    """Logits with one of as many equal parts as there are heads zeroed in what goes in."""
 
     def change(states: Tensor) -> Tensor:
         changed = states.clone().flatten(2)
         changed.unflatten(-1, (attention_of(name).layers[layer].heads, -1))[:, :, head] = 0
         return changed.reshape(states.shape)
 
-    with at_the_projection(name, layer, change, after=after):
+    with at_the_projection(name, layer, change):
         return plain(model_of(name))
-
-
-@pytest.mark.parametrize("name", ["GPT-2", "gpt-oss"])
-def test_replacing_what_comes_out_of_the_projection_is_noticed(name: str) -> None:
-    """The mistake of several tools: every part of the projection's output mixes all heads and has its bias."""
-    found = edited(name, ReplacedHeads({(attending(name)[0], 1): "zero"}))
-    assert (found - by_hook(name, attending(name)[0], 1, after=True)).abs().max() > NOTICED
 
 
 @pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-2", "gpt-oss", "DeepSeek-V3"])
@@ -201,22 +188,14 @@ def test_heads_replaced_by_their_mean_and_by_position_0(name: str) -> None:
     assert (one_each - edited(name, ReplacedHeads({(last_layer, 2): "mean"}, means))).abs().max() > NOTICED
 
 
-def test_what_is_seen_is_told() -> None:
-    recorder = Recorder()
-    edited("Gemma 2", recorder)
-    assert recorder.sees_first == {0: False, 1: True, 2: False}
-    assert recorder.counts[1].tolist() == [*range(1, KEYS + 1)]
-    assert recorder.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
-
-
 def test_what_cannot_be_edited_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
-        edited("GPT-J", IdentityEdit())
+        edited("GPT-J", Recorder())
     assert "\n" not in str(refusal.value)
     indexer = next(part for part in model_of("DeepSeek-V3.2").modules() if type(part).__name__.endswith("Indexer"))
     monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
     with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
-        edited("DeepSeek-V3.2", IdentityEdit())
+        edited("DeepSeek-V3.2", Recorder())
 
 
 def test_errors_are_passed_on_and_the_model_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +226,7 @@ def resume(model: PreTrainedModel) -> ResumableModel:
 
 
 def test_layers_before_it_do_nothing_and_the_hidden_states_decide() -> None:
+    """A pass begins at no layer that has a memory of earlier ones, or is not found."""
     model, calls = tiny_model("llama"), Counter[int]()
     resumable = resume(model)
     passed = resumable.run_plain(sequence(), (1, 2))
@@ -258,23 +238,14 @@ def test_layers_before_it_do_nothing_and_the_hidden_states_decide() -> None:
     assert calls == {0: 1, 1: 1, 2: 2}
     other = PlainPass(passed.ids, passed.logits, {layer: state + 1 for layer, state in passed.states.items()})
     assert (resumable.run(other, 2, 1) - passed.logits).abs().max() > 0.1
-
-
-def test_a_layer_with_a_memory_of_earlier_ones_is_found_out() -> None:
-    """What it adds to its hidden states is what the layer before made, which does nothing when a pass begins later."""
-    model, made = tiny_model("llama"), []
+    made: list[Tensor] = []
     model.model.layers[0].register_forward_hook(lambda *given: made.append(given[-1]))
     model.model.layers[2].register_forward_hook(lambda *given: given[-1] + made[-1].mean())
     assert resume(model).resumes == (False, False, False)
-
-
-def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
-    model = tiny_model("llama")
-    model.model.layers = torch.nn.Sequential(*model.model.layers)  # no ModuleList
-    model.model.layers.__class__.__getitem__ = torch.nn.Sequential.__getitem__
-    resumable = resume(model)
-    assert resumable.resumes == (False, False, False)
-    assert torch.equal(resumable.run(resumable.run_plain(sequence(), (1,)), 1, 1), plain(model, ids(1)))
+    hidden = tiny_model("llama")
+    hidden.model.layers = torch.nn.Sequential(*hidden.model.layers)  # no ModuleList
+    hidden.model.layers.__class__.__getitem__ = torch.nn.Sequential.__getitem__
+    assert resume(hidden).resumes == (False, False, False)
 
 
 # --- ablation, against a whole pass for each head ---
@@ -356,20 +327,6 @@ def test_the_mean_is_that_of_other_sequences() -> None:
         compute_mean_of_others(alone, 0)
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("family", ["gpt_oss", "llama"])
-def test_half_precision(family: str, dtype: torch.dtype) -> None:
-    model = tiny_model(family).to(dtype)
-    attention, resumable = probe(model, ids(1)), resume(model)
-    assert resumable.resumes == (False, True, True)
-    for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
-        for head in range(4):
-            expected = slowly(model, attention, {(effects.layer, head): "zero"}, {})
-            assert effects.loss[0, head] == pytest.approx(expected[0], abs=0.05)
-            assert effects.kl[0, head] == pytest.approx(expected[1], rel=0.3)
-
-
 def test_layers_on_several_devices(tmp_path: Path) -> None:
     """The last layers stay on the disk and come when they are needed, as those of another device would."""
     checkpoint = write_checkpoint(tmp_path / "tiny")
@@ -401,32 +358,20 @@ def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) 
 WORDS, ROWS = 90, 4
 
 
-def define(logits: Tensor, own: Tensor, tokens: Tensor) -> tuple[list[float], list[float]]:
-    """Cross entropies and divergences token by token, in float64."""
-    base, losses, divergences = own.double().softmax(-1), [], []
-    for row in logits.double().softmax(-1):
-        divergence = [sum(p * (p / q).log() for p, q in zip(base[k], row[k], strict=True)) for k in range(len(row))]
-        surprise = [-row[k, tokens[k + 1]].log() for k in range(len(row) - 1)]
-        losses.append(float(sum(surprise) / len(surprise)))
-        divergences.append(float(sum(divergence) / len(divergence)))
-    return losses, divergences
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("bytes_", [4 * ROWS * WORDS * 7, 1], ids=["blocks", "single"])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_losses_are_those_of_the_definition(scale: float, bytes_: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_those_of_the_definition(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounded in float32: a sum over all words, and ln p and ln q, which are 2 nats in the mean."""
-    monkeypatch.setattr(interventions, "BLOCK_BYTES", bytes_)
     generator = torch.Generator().manual_seed(0)
     own = 4 * torch.randn(20, WORDS, generator=generator)
     logits = own + scale * torch.randn(ROWS, 20, WORDS, generator=generator)
     tokens = torch.randint(0, WORDS, (20,), generator=generator)
-    found = compare_losses(logits, compute_log_probabilities(own), tokens)
-    losses, divergences = define(logits, own, tokens)
-    assert found.loss.dtype == found.kl.dtype == torch.float64
-    assert found.loss.tolist() == pytest.approx(losses, abs=1e-6)
-    assert found.kl.tolist() == pytest.approx(divergences, rel=WORDS * 2.0**-24, abs=2.0**-22)
-    assert min(divergences) > 1e-8
-    equal = compare_losses(own.expand(3, -1, -1), compute_log_probabilities(own), tokens)
-    assert equal.kl.tolist() == [0, 0, 0]
+    p, q = own.double().softmax(-1), logits.double().softmax(-1)
+    losses = [-float(row[torch.arange(19), tokens[1:]].log().mean()) for row in q]
+    divergences = (p * (p / q).log()).sum(-1).mean(-1)
+    for block in (4 * ROWS * WORDS * 7, 1):
+        monkeypatch.setattr(interventions, "BLOCK_BYTES", block)
+        loss, kl = compare_losses(logits, compute_log_probabilities(own), tokens)
+        assert loss.tolist() == pytest.approx(losses, abs=1e-6)
+        assert kl.tolist() == pytest.approx(divergences.tolist(), rel=WORDS * 2.0**-24, abs=2.0**-22)
+    assert divergences.min() > 1e-8
+    assert compare_losses(own.expand(3, -1, -1), compute_log_probabilities(own), tokens)[1].tolist() == [0, 0, 0]

@@ -142,10 +142,7 @@ POLICIES: dict[str, Policy] = {
     "largest, dropped": LargestKeys("", "", BUDGETS, rest="dropped"),
     "largest, mean": LargestKeys("", "", BUDGETS, rest="mean"),
     "off mean": LargestKeys("", "", BUDGETS, by="off_mean"),
-    "off mean, mean": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean"),
     "off mean, mean of rest": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean_of_rest"),
-    "off mean, dropped": LargestKeys("", "", BUDGETS, by="off_mean", rest="dropped"),
-    "largest, mean of rest": LargestKeys("", "", BUDGETS, rest="mean_of_rest"),
     "weight window": LargestKeys("", "", BUDGETS, sink=1, recent=2),
     "window": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean", sink=1, recent=2),
     "mass": Mass(0.7),
@@ -192,14 +189,8 @@ def test_a_wrong_reading_is_noticed(policy: str, wrong: str) -> None:
 def test_distances_off_the_mean_keep_their_digits_where_value_states_share_most_of_theirs() -> None:
     generator = torch.Generator().manual_seed(0)
     value = 100 + 0.01 * torch.randn(1, 2, 90, 8, generator=generator)
-    block = Block(
-        0,
-        torch.arange(90),
-        torch.ones(90, 90, dtype=torch.bool).tril()[None, None],
-        torch.zeros(1, 2, 90, 90),
-        None,
-        value,
-    )
+    visible = torch.ones(90, 90, dtype=torch.bool).tril()[None, None]
+    block = Block(0, torch.arange(90), visible, torch.zeros(1, 2, 90, 90), None, value)
     exact = value.double()
     means = exact.cumsum(dim=2) / torch.arange(1, 91)[:, None]
     expected = block.weights * (means[:, :, :, None] - exact[:, :, None]).norm(dim=-1)
@@ -210,19 +201,6 @@ def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
     """Logits of a sequence that is short enough for the slow reading, longer than a window."""
     with intervene(model, attention, edit):
         return model(input_ids=ids(1)[:, :22], use_cache=False).logits
-
-
-def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "Qwen 3"
-    kept, found = [], []
-    for size in (1, 4 * 4 * 22 * 5, 2**24):
-        monkeypatch.setattr(module, "BLOCK_BYTES", size)
-        edit = SparseEdit(POLICIES["off mean, mean of rest"])
-        found.append(short(model_of(name), attention_of(name), edit))
-        kept.append(edit.keys_kept)
-    assert len(set(kept)) == 1
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], atol=bound_logits(name), rtol=0)
 
 
 # --- choosing keys ---
@@ -339,20 +317,12 @@ def slow_cost(budgets: np.ndarray) -> float:
     return float(np.mean(kept))
 
 
-def test_the_cost_is_the_mean_number_of_keys_kept() -> None:
-    budgets = np.random.default_rng(0).integers(1, CONTEXT, PRESENT.shape)
-    assert drawn().compute_cost(budgets) == pytest.approx(slow_cost(budgets))
-    assert drawn().compute_cost(np.full(PRESENT.shape, 1)) == 1
-    assert drawn().compute_cost(np.full(PRESENT.shape, 999)) == pytest.approx(
-        slow_cost(np.full(PRESENT.shape, CONTEXT))
-    )
-
-
-def cost(policy: object) -> float:
+def cost(policy: Policy) -> float:
     """What a policy costs, slowly."""
     if isinstance(policy, LargestKeys):
         return slow_cost(policy.budgets)
-    assert isinstance(policy, SinkAndRecent)
+    if isinstance(policy, Mass):  # as its curve has it
+        return float(np.interp(policy.share, SHARES, np.linspace(1, 30, len(SHARES))))
     full = np.zeros(PRESENT.shape, bool) if policy.full is None else policy.full
     return slow_cost(np.where(full, CONTEXT, policy.sink + policy.recent))
 
@@ -364,37 +334,30 @@ WINDOWED = {f"{name}_window{rest}" for name in ("same_n", "off_mean") for rest i
 
 
 @pytest.mark.parametrize("keys", [2, 5, 40])
-@pytest.mark.parametrize("seed", range(2))
-def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
-    heads = drawn(seed)
-    target = heads.compute_cost(np.full(PRESENT.shape, keys))
-    found = build_policies(keys, heads, draws=2, seed=seed)
+def test_policies_of_a_budget_cost_the_same(keys: int) -> None:
+    heads, same = drawn(), np.full(PRESENT.shape, keys)
+    assert heads.compute_cost(same) == pytest.approx(slow_cost(same))
+    found = build_policies(keys, heads, draws=2, seed=0)
     names = [policy.name for policy in found]
     always = {"sink_recent", "elbow", "n_90", "error", "error_mean", "recall", "mass", "mass_mean", "random_budgets"}
     always |= SAME_N | (WINDOWED if keys >= 4 else set())
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
-    assert names.count("random_budgets") == 2
+    assert "full_heads_geometry" in names or keys == 2
     assert len({(policy.name, policy.setting) for policy in found}) == len(found)
+    exact = dict.fromkeys(SAME_N | WINDOWED | {"sink_recent"}, 1e-9)
     for policy in found:
         assert (policy.needs == "statistics") == (policy.name.startswith(("sink_recent", "full_heads")))
         assert policy.name.endswith(f"_{policy.rest}") or policy.rest == "renormalised"
-        if isinstance(policy, Mass):
-            continue
-        exact = dict.fromkeys(SAME_N | WINDOWED | {"sink_recent"}, 1e-9)
         slack = (exact | {"random_budgets": 0.4 * keys}).get(policy.name, 0.05 * keys + 0.5)
-        assert cost(policy) == pytest.approx(target, abs=slack), policy.name
-    assert "full_heads_geometry" in names or keys == 2
-
-
-def test_what_is_not_known_is_left_out() -> None:
-    bare = Heads(PRESENT, COUNTS)
-    named = {policy.name for policy in build_policies(16, bare)}
-    assert named == {*SAME_N, *WINDOWED, "sink_recent", "full_heads_random"}
+        assert min(cost(policy), 30) == pytest.approx(min(slow_cost(same), 30), abs=slack), policy.name
+    elbow, *shuffled = (policy.budgets for policy in found if policy.name in {"elbow", "random_budgets"})
+    for budgets in shuffled:
+        assert sorted(budgets[PRESENT]) == sorted(elbow[PRESENT])
+        assert (budgets != elbow)[PRESENT].any()
+    assert (shuffled[0] != shuffled[1]).any()
     unknown = np.full(PRESENT.shape, np.nan)
-    nothing = Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown)
-    assert [policy.name for policy in build_policies(16, nothing)] == [
-        policy.name for policy in build_policies(16, bare)
-    ]
+    bare = build_policies(16, Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown))
+    assert {policy.name for policy in bare} == {*SAME_N, *WINDOWED, "sink_recent", "full_heads_random"}
 
 
 @pytest.mark.parametrize("name", ["n_90", "error", "error_mean", "elbow"])
@@ -427,49 +390,27 @@ def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
         fit_recall_budgets(target, Heads(PRESENT, COUNTS))
 
 
-def test_random_budgets_are_the_same_numbers() -> None:
-    def draw(seed: int) -> list[np.ndarray]:
-        found = build_policies(16, drawn(), draws=3, seed=seed)
-        return [policy.budgets for policy in found if policy.name in {"elbow", "random_budgets"}]
-
-    elbow, *shuffled = draw(0)
-    for budgets in shuffled:
-        assert sorted(budgets[PRESENT]) == sorted(elbow[PRESENT])
-        assert (budgets != elbow)[PRESENT].any()
-    assert (shuffled[0] != shuffled[1]).any()
-    np.testing.assert_array_equal(draw(0), [elbow, *shuffled])
-    assert (draw(1)[1] != shuffled[0]).any()
-
-
 def test_full_heads_are_those_of_the_highest_scores() -> None:
     heads = drawn()
     scores = heads.scores["geometry"]
-    policy = build_full_heads("geometry", "", scores, 24, heads)
-    assert policy is not None
-    assert policy.full is not None
-    assert 0 < policy.full.sum() < PRESENT.sum()
-    assert scores[policy.full].min() > scores[PRESENT & ~policy.full].max()
-    assert not (policy.full & ~PRESENT).any()
-    unknown = build_full_heads("mass", "", np.where(PRESENT, np.nan, 1.0), 24, heads)
-    assert unknown is not None
-    assert unknown.full is not None
-    assert not (unknown.full & ~PRESENT).any()
+
+    def find_full(scores: np.ndarray, keys: int) -> np.ndarray:
+        policy = build_full_heads("geometry", "", scores, keys, heads)
+        assert policy is not None
+        assert policy.full is not None
+        assert not (policy.full & ~PRESENT).any()
+        return policy.full
+
+    full = find_full(scores, 24)
+    assert 0 < full.sum() < PRESENT.sum()
+    assert scores[full].min() > scores[PRESENT & ~full].max()
+    assert find_full(np.where(PRESENT, np.nan, 1.0), 24).any()
+    assert (find_full(scores, CONTEXT) == PRESENT).all()
     assert build_full_heads("geometry", "", scores, 2, heads) is None
-    everything = build_full_heads("geometry", "", scores, CONTEXT, heads)
-    assert everything is not None
-    assert everything.full is not None
-    assert (everything.full == PRESENT).all()
-
-
-def test_the_share_of_mass_is_read_off_the_curve() -> None:
-    heads = drawn()
-    policy, _ = (policy for policy in build_policies(16, heads) if isinstance(policy, Mass))
-    keys = np.interp(policy.share, SHARES, np.linspace(1, 30, len(SHARES)))
-    assert keys == pytest.approx(heads.compute_cost(np.full(PRESENT.shape, 16)))
 
 
 def test_a_budget_is_a_share_of_the_keys() -> None:
-    for budget, context, keys in ((1, 64, 64), (0.5, 64, 32), (1 / 64, 64, 1), (0.1, 512, 51)):
+    for budget, context, keys in ((1, 64, 64), (1 / 64, 64, 1), (0.1, 512, 51)):
         assert count_keys(budget, context) == keys
     for budget in (1.5, 0, float("nan")):
         said = f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1"

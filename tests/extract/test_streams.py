@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import datasets
 import huggingface_hub.constants
@@ -283,15 +282,11 @@ def offline_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
 
-def offline_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-
-
 def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     go_to(monkeypatch, "http://127.0.0.1:9")
 
 
-@pytest.mark.parametrize("cut_off", [offline_hub, offline_datasets, unreachable])
+@pytest.mark.parametrize("cut_off", [offline_hub, unreachable])
 def test_without_the_hub_the_local_cache_is_read(
     cut_off: Callable[[pytest.MonkeyPatch], None], hub: FakeHub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
 ) -> None:
@@ -321,15 +316,3 @@ def test_signatures_in_addresses_are_not_told() -> None:
         OSError("Server error '403' for url 'https://cdn.hub/a/b?X-Signature=s3cret&Key=K'. Is it?\nMore")
     )
     assert said == "Server error '403' for url 'https://cdn.hub/a/b'. Is it?"
-
-
-def test_shuffling_keeps_every_item_and_reads_ahead_no_further_than_its_buffer() -> None:
-    taken: list[int] = []
-    items = streams.shuffle_buffered((taken.append(item) or item for item in range(1000)), 50, 7)
-    first = [next(items) for _ in range(10)]
-    assert len(taken) == 60
-    rest = list(items)
-    assert sorted(first + rest) == list(range(1000))
-    assert max(abs(item - place) for place, item in enumerate(first)) > 10
-    other: Any = streams.shuffle_buffered(range(1000), 50, 8)
-    assert list(other) != first + rest

@@ -10,11 +10,11 @@ import pytest
 from dagster_project.study.studies import parse_study
 from extract.extraction import ExtractionReport, extract
 from extract.models import decode_tokens
-from extract.settings import SYNTHETIC, ExtractionSettings, Shard
+from extract.settings import SYNTHETIC, ExtractionSettings
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, PlantedHead, draw_sequence, plant_heads
 from storage.errors import UserError
 from storage.files.places import LocalPlace
-from storage.zarr.arrays import TENSORS, LayerSize
+from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.refusals import read_refusal
 
@@ -165,19 +165,6 @@ def test_value_states_whose_distances_exceed_float32_are_refused_for_that(tmp_pa
     said = r"value states of up to \d\S+e\+37 in layer 0, whose distances may be too large for float32; get"
     with pytest.raises(UserError, match=said):
         run(tmp_path / "large", part={"value_scale": [1.5e38, 1.5e38]})
-
-
-def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) -> None:
-    asked: list[tuple[int, ...]] = []
-    path = tmp_path / "store"
-    for index in (2, 1, 3):
-        part = Shard(index, 3)
-        extract(
-            settings(), study="drawn", path=LocalPlace(path), shard=part, before=lambda *sizes: asked.append(sizes[1:])
-        )
-    assert tree(path) == tree(uninterrupted)
-    second, third = (len(Shard(index, 3).select_sequences(SEQUENCES)) for index in (2, 3))
-    assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
 
 
 # --- settings ---
