@@ -44,14 +44,11 @@ if TYPE_CHECKING:
 StatementKind = Literal["schema", "families", "macros", "views", "derived", "tour", "checks"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows|parts):\s*(?P<text>.*)$")
-_UNFINISHED = re.compile(r"\n-- {6,}")
-"""Line break before a continuation line of a header."""
+_UNFINISHED = re.compile(r"\n-- {6,}")  # Line break before a continuation line of a header
 _NAME = re.compile(r"[a-z_0-9]+")
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
-_TWIN = re.compile(r"""\{[{%](?:[^}"']|"[^"]*"|'[^']*')*?\bmodel\b""")
-"""Matches in templates of two statements."""
-_SUFFIX = "_model"
-"""Suffix of the name of the second statement."""
+_TWIN = re.compile(r"""\{[{%](?:[^}"']|"[^"]*"|'[^']*')*?\bmodel\b""")  # Matches in templates of two statements
+_SUFFIX = "_model"  # Suffix of the name of the second statement
 _KEY = re.compile(r"^one row per \((?P<names>[^)]+)\)")
 _TYPED = re.compile(r"^    (?P<name>[a-z_0-9]+) (?P<type>[A-Z]+(?:\[\]|\b))(?P<rest>[^-]*)-- (?P<comment>.+)$")
 _DOMAIN = re.compile(r"(?P<left>[\[(])(?P<low>[^\[\](),]+), (?P<high>[^\[\](),]+)(?P<right>[\])])$")
@@ -62,10 +59,8 @@ class Column:
     """A column of a table of ``schema``."""
 
     name: str
-    type: str
-    """DuckDB's type."""
-    required: bool
-    """Whether it is never NULL."""
+    type: str  # DuckDB's type
+    required: bool  # Whether it is never NULL
     domain: tuple[str, str, str, str] | None
     """The interval at the end of its comment: bracket, smallest and largest value, bracket."""
 
@@ -76,13 +71,11 @@ class Statement:
 
     kind: StatementKind | Literal["queries"]
     name: str
-    text: str
-    """The SQL, header included."""
+    text: str  # The SQL, header included
     grain: str
     inputs: str
     meaning: str
-    columns: dict[str, str]
-    """Comment of each column, from the end of its line; empty except for ``schema`` and ``views``."""
+    columns: dict[str, str]  # Comment of each column, from the end of its line; empty except for `schema` and `views`
     rows: str | None = None
     """Of a table of ``schema``, the number of its rows as a sum of products of units of a study, if it is certain."""
     parts: str | None = None
@@ -135,17 +128,10 @@ def _find_templates(kind: StatementKind) -> dict[str, str]:
 
 @cache
 def read_statement(kind: StatementKind, name: str) -> Statement:
-    """Read one statement.
-
-    Raises
-    ------
-    KeyError
-        If there is no such statement, or its header lacks a line.
-    """
+    """Read one statement; ``KeyError`` if there is no such statement, or its header lacks a line."""
     templates = _find_templates(kind)
     if name not in templates:
-        msg = f"there is no sql/{kind}/{name}.sql"
-        raise KeyError(msg)
+        raise KeyError(f"there is no sql/{kind}/{name}.sql")
     source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
     text = source
     if _is_template(source):
@@ -155,13 +141,7 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
 
 
 def read_query(name: str, source: str) -> Statement:
-    """Read a named question from the text of its file.
-
-    Raises
-    ------
-    KeyError
-        If its header lacks a line.
-    """
+    """Read a named question from the text of its file; ``KeyError`` if its header lacks a line."""
     return _parse("queries", name, _make_environment().from_string(source).render() if _is_template(source) else source)
 
 
@@ -173,7 +153,8 @@ def _parse(kind: StatementKind | Literal["queries"], name: str, text: str) -> St
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
     grain = read_statement("schema", name).grain if kind == "derived" else header["grain"]
-    columns = _parse_columns(kind, text)
+    commented = text.splitlines() if kind in {"schema", "families", "views"} else ()
+    columns = {match["name"]: match["comment"] for match in map(_COLUMN.match, commented) if match}
     return Statement(
         kind, name, text, grain, header["inputs"], header["meaning"], columns, header.get("rows"), header.get("parts")
     )
@@ -183,10 +164,7 @@ def _parse(kind: StatementKind | Literal["queries"], name: str, text: str) -> St
 def select_rows(relation: str, parameters: tuple[str, ...]) -> Statement:
     """The query for the rows of a table or view whose columns of these names equal parameters, in order of its key.
 
-    Raises
-    ------
-    KeyError
-        If there is no such table or view.
+    ``KeyError`` if there is no such table or view.
     """
     described = read_statement("schema" if relation in list_names("schema") else "views", relation)
     conditions = " AND ".join(f"{name} = ${name}" for name in parameters)
@@ -222,9 +200,8 @@ def _make_environment() -> "Environment":
         "column_names": _name_columns,
         "described_conditions": describe_conditions(),
         "stored": quantities.SELECTION,
-        "by_n": _select_quantities(quantities.BY_N),
-        "by_kappa": _select_quantities(quantities.BY_KAPPA),
-        "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
+        "by_n": [quantity for quantity in quantities.SELECTION.values() if quantity.axes == quantities.BY_N],
+        "by_kappa": [quantity for quantity in quantities.SELECTION.values() if quantity.axes == quantities.BY_KAPPA],
         "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
     }
     return environment
@@ -236,13 +213,6 @@ def _name_columns(table: str, *without: str) -> str:
     return "\n".join(f"    {name}, -- {comment}" for name, comment in columns.items() if name not in without)
 
 
-def _select_quantities(axes: tuple[str, ...]) -> list[object]:
-    """The declared quantities with these axes, in the order of their declaration."""
-    from geometry.quantities import SELECTION
-
-    return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
-
-
 def list_tables() -> Iterator[Statement]:
     """The tables of studies and of families, by name within each."""
     kinds: tuple[StatementKind, ...] = ("schema", "families")
@@ -252,10 +222,7 @@ def list_tables() -> Iterator[Statement]:
 def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
     """All statements of some kinds, each after the statements that its ``inputs`` name.
 
-    Raises
-    ------
-    graphlib.CycleError
-        If statements depend on each other in a circle.
+    ``graphlib.CycleError`` if statements depend on each other in a circle.
     """
     statements = {name: read_statement(kind, name) for kind in kinds for name in list_names(kind)}
     inputs = {
@@ -263,11 +230,3 @@ def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
         for name, described in statements.items()
     }
     return (statements[name] for name in TopologicalSorter(inputs).static_order())
-
-
-def _parse_columns(kind: str, text: str) -> dict[str, str]:
-    """Comment of each column of a table or view."""
-    if kind not in {"schema", "families", "views"}:
-        return {}
-    matches = [_COLUMN.match(line) for line in text.splitlines()]
-    return {match["name"]: match["comment"] for match in matches if match}

@@ -51,8 +51,7 @@ OF_ATTENTION = tuple(
 OF_CONTEXTS: Mapping[str, str] = {name: MEANS[name] for name in RATES}
 """The columns of ``context_heads`` that are means, and their names in comments."""
 
-OF_QUERIES = tuple(list_declared(QueryMeasures).values())
-"""The quantities that are columns of ``query_heads``."""
+OF_QUERIES = tuple(list_declared(QueryMeasures).values())  # The quantities that are columns of `query_heads`
 
 OF_SIGNATURE = (
     *("sink_share", "last_share", "rest_share", "cos_sink_max", "cos_sink_level", "cos_sink_change"),
@@ -71,8 +70,7 @@ OF_KINDS = (
 
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
-SMALLEST = "1e-37"
-"""Magnitude near which float32 loses digits."""
+SMALLEST = "1e-37"  # Magnitude near which float32 loses digits
 
 
 def key_columns(*names: str) -> str:

@@ -7,8 +7,7 @@ the rules. The SQL that evaluates them is in ``sql/macros/label_heads.sql``.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-OTHER = "Other"
-"""The label of a head that meets no rule."""
+OTHER = "Other"  # The label of a head that meets no rule
 
 
 @dataclass(frozen=True)
@@ -17,10 +16,8 @@ class Threshold:
 
     name: str
     default: float
-    meaning: str
-    """The condition that it decides, preceded by the kind of heads that the condition belongs to."""
-    reason: str
-    """Reason for the default; the paper gives no numbers."""
+    meaning: str  # The condition that it decides, preceded by the kind of heads that the condition belongs to
+    reason: str  # Reason for the default; the paper gives no numbers
 
     def __str__(self) -> str:
         return f"{self.name} ({self.meaning})"
@@ -111,16 +108,12 @@ class Condition:
 
     name: str
     meaning: str
-    value: str
-    """The value compared with the limit: SQL over ``SIGNATURE`` and the shares of ``label_heads``."""
-    direction: str
-    """The comparison with the limit: ``>=``, ``<=`` or ``>``."""
-    limit: str
-    """SQL over the same, with thresholds as columns of ``stated``."""
+    value: str  # The value compared with the limit: SQL over `SIGNATURE` and the shares of `label_heads`
+    direction: str  # The comparison with the limit: `>=`, `<=` or `>`
+    limit: str  # SQL over the same, with thresholds as columns of `stated`
     way: str | None = None
     """The alternative way to meet the rule that the condition belongs to; None: required in every way."""
-    relative: bool = False
-    """Whether the distance to the limit is divided by the larger of both."""
+    relative: bool = False  # Whether the distance to the limit is divided by the larger of both
 
     @property
     def met(self) -> str:

@@ -17,7 +17,7 @@ from dagster_project.analysis.cluster import limit_threads, run_in_parallel, sel
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import average_over_ln_n, half_octave_grid
-from geometry.separation.chance import NULLS, SeparationCurve, separability, separation_curve
+from geometry.separation.chance import NULLS, separability, separation_curve
 from geometry.separation.comparisons import MEASURES
 from geometry.statistics.intervals import DIFFERENCE, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
@@ -26,17 +26,10 @@ from storage.zarr.layers import BLOCK_BYTES, count_keys, list_attending_layers, 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
-RANKED_AT = 4
-"""N at which heads are ranked by AUC, to choose those whose curves are shown."""
-
-CURVES_AT = (4, 16, 64)
-"""N of these curves, as far as they are below the keys of the head."""
-
-CURVE_POINTS = 200
-"""Largest number of points of a curve."""
-
-Place = tuple[int, int]
-"""Layer and head."""
+RANKED_AT = 4  # N at which heads are ranked by AUC, to choose those whose curves are shown
+CURVES_AT = (4, 16, 64)  # N of these curves, as far as they are below the keys of the head
+CURVE_POINTS = 200  # Largest number of points of a curve
+Place = tuple[int, int]  # Layer and head
 
 
 @dataclass(frozen=True)
@@ -44,28 +37,21 @@ class Sample:
     """The part of a study that is compared with chance, and the settings."""
 
     tensors: "SequenceStore"
-    queries: tuple[int, ...]
-    """Position of each query."""
-    first_key: NDArray[np.int32]
-    """Position of the first key, (sequence, query, layer)."""
-    sequences: int
-    """Number of sequences, the first ones of the study."""
+    queries: tuple[int, ...]  # Position of each query
+    first_key: NDArray[np.int32]  # Position of the first key, (sequence, query, layer)
+    sequences: int  # Number of sequences, the first ones of the study
     draws: int
     seed: int
-    grid: NDArray[np.int64]
-    """N, the same for all queries and heads, as far as they are below their keys."""
-    device: str | None
-    """Where blocks are computed: None for the CPU, or a CUDA device."""
+    grid: NDArray[np.int64]  # N, the same for all queries and heads, as far as they are below their keys
+    device: str | None  # Where blocks are computed: None for the CPU, or a CUDA device
 
 
 @dataclass(frozen=True)
 class Layer:
     """The measures of one query in one layer."""
 
-    heads: "Differences"
-    """Of each head, (head, null, measure, N), N as far as the layer's keys go."""
-    over_heads: NDArray[np.float64]
-    """Sums over heads, (sequence, 1 + nulls, measure, N), the selections first."""
+    heads: "Differences"  # Of each head, (head, null, measure, N), N as far as the layer's keys go
+    over_heads: NDArray[np.float64]  # Sums over heads, (sequence, 1 + nulls, measure, N), the selections first
     auc: NDArray[np.float64]
     """Mean AUC of the selections over ln N, N from 2 on, (sequence, head); NaN if there is no such N."""
 
@@ -74,13 +60,10 @@ class Layer:
 class Differences:
     """Measures of selections compared with those of nulls: means over sequences, arrays (…, null, measure, N)."""
 
-    value: NDArray[np.float64]
-    """Mean of the selections."""
-    null_value: NDArray[np.float64]
-    """Mean of the null; each sequence enters with the mean over its draws."""
+    value: NDArray[np.float64]  # Mean of the selections
+    null_value: NDArray[np.float64]  # Mean of the null; each sequence enters with the mean over its draws
     difference: NDArray[np.float64]
-    difference_low: NDArray[np.float64]
-    """Lower end of the difference's interval; NaN for one sequence."""
+    difference_low: NDArray[np.float64]  # Lower end of the difference's interval; NaN for one sequence
     difference_high: NDArray[np.float64]
 
     @classmethod
@@ -105,15 +88,23 @@ def compute_separability(sources: Sources) -> Rows:
     layers, sample = list_attending_layers(sources.tensors), _make_sample(sources)
     ranks: dict[Place, float] = {}
     for index, query in enumerate(sources.queries):
-        by_layer = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
+        with translate_device_errors(sources.name, sample.device):
+            measured_layers = run_in_parallel(
+                (partial(measure_layer, sample, index, layer) for layer in layers),
+                reads=(sample.tensors.path,),
+                threads=CUDA_WORKERS if sample.device else limit_threads(query + 1),
+            )
+        by_layer = dict(zip(layers, measured_layers, strict=True))
         for layer, measured in by_layer.items():
-            yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
+            yield "separability", build_batch(_build_columns(sample, query, measured.heads, layer=layer))
             if measured.over_heads.shape[-1]:  # a head of one key selects nothing
                 rows = index_columns(measured.auc.shape, "sequence", "head", query=query, layer=layer)
                 yield "head_auc", build_batch(rows | {"auc": measured.auc.ravel()})
         means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
-        yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
+        of_model = _build_columns(sample, query, Differences.of(means))
+        of_model["heads"] = np.broadcast_to(heads, (len(NULLS), len(MEASURES), heads.size)).ravel()
+        yield "separability_model", build_batch(of_model)
         if query == sources.query:
             ranks = _extract_head_auc(sample, by_layer)
     for place, rank in choose_heads(ranks).items():
@@ -133,16 +124,6 @@ def _make_sample(sources: Sources) -> Sample:
         grid=half_octave_grid(max(int(count_keys(tensors).max()), 2)),
         device=find_cuda_device(tensors.provenance) if select_scheduler(study) == "threads" else None,
     )
-
-
-def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) -> list[Layer]:
-    """The layers of one query, computed through Dask."""
-    with translate_device_errors(study, sample.device):
-        return run_in_parallel(
-            (partial(measure_layer, sample, index, layer) for layer in layers),
-            reads=(sample.tensors.path,),
-            threads=CUDA_WORKERS if sample.device else limit_threads(sample.queries[index] + 1),
-        )
 
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
@@ -180,13 +161,6 @@ def _measure_block(sample: Sample, index: int, layer: int, n: NDArray[np.int64],
     return measures
 
 
-def _build_head_columns(sample: Sample, query: int, layer: int, differences: Differences) -> dict[str, Any]:
-    """Columns of ``separability`` for one layer of one query."""
-    head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
-    place = fill_columns(head.size, layer=layer) | {"head": head}
-    return _build_columns(sample, query, (null, measure, n), differences) | place
-
-
 def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Means over all heads of every sequence, (sequence, 1 + nulls, measure, N), and their number, (N,)."""
     longest = max((layer.over_heads for layer in layers.values()), key=lambda sums: sums.shape[-1])
@@ -196,15 +170,6 @@ def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray
         total[..., :reach] += layer.over_heads
         heads[:reach] += sample.tensors.layers[number].heads
     return total / heads, heads
-
-
-def _build_model_columns(
-    sample: Sample, query: int, means: NDArray[np.float64], heads: NDArray[np.int32]
-) -> dict[str, Any]:
-    """Columns of ``separability_model`` for one query."""
-    differences = Differences.of(means)
-    null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
-    return _build_columns(sample, query, (null, measure, n), differences) | {"heads": heads[n]}
 
 
 def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float64]) -> dict[str, Any]:
@@ -222,13 +187,12 @@ def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float6
     }
 
 
-def _build_columns(
-    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], differences: Differences
-) -> dict[str, Any]:
-    """The columns that heads and the model share; places are the index of null, measure and N of every row."""
-    null, measure, n = places
+def _build_columns(sample: Sample, query: int, differences: Differences, **constant: int) -> dict[str, Any]:
+    """Columns of ``separability`` for one layer of one query, or of the model, without an axis of heads."""
+    *head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
     return {
-        **fill_columns(n.size, query=query, sequences=sample.sequences, draws=sample.draws),
+        **fill_columns(n.size, query=query, sequences=sample.sequences, draws=sample.draws, **constant),
+        **dict(zip(["head"], head, strict=False)),
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
@@ -266,16 +230,12 @@ def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.Reco
     weights = read_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
     states = read_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
     for n in (n for n in CURVES_AT if n < len(weights)):
-        columns = _build_curve_columns(separation_curve(weights, states, n))
+        curve = vars(separation_curve(weights, states, n))
+        auc, points = curve.pop("auc"), select_points(curve["recall"])
+        columns = {"point": points, "auc": np.full(points.size, auc)}
+        columns |= {name: array[points] for name, array in curve.items()}
         where = {"sequence": 0, "query": query, "layer": layer, "head": head, "n": n, "n_keys": len(weights)}
-        yield build_batch(fill_columns(len(columns["point"]), **where) | columns, auc_rank=rank)
-
-
-def _build_curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
-    """Columns of a curve at its ``select_points`` points."""
-    points = select_points(curve.recall)
-    arrays = {name: array[points] for name, array in vars(curve).items() if name != "auc"}
-    return {"point": points, **arrays, "auc": np.full(points.size, curve.auc)}
+        yield build_batch(fill_columns(points.size, **where) | columns, auc_rank=rank)
 
 
 def select_points(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:

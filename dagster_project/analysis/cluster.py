@@ -38,17 +38,13 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-ADDRESS_VARIABLE = "DASK_SCHEDULER_ADDRESS"
-"""Dask's own environment variable that names a scheduler."""
+ADDRESS_VARIABLE = "DASK_SCHEDULER_ADDRESS"  # Dask's own environment variable that names a scheduler
 
 LIBRARIES = ("attention-geometry", "dask", "distributed", "numba", "numpy", "scipy", "torch", "zarr")
 """Libraries that a worker must have in the same version as this process, so that it computes the same numbers."""
 
-PYTHON = "Python"
-"""Key of the version of Python among the versions of libraries."""
-
-CONNECT = 10.0
-"""Seconds within which a scheduler must answer."""
+PYTHON = "Python"  # Key of the version of Python among the versions of libraries
+CONNECT = 10.0  # Seconds within which a scheduler must answer
 
 PATIENCE = 30.0
 """Seconds to wait for a first worker, and without any result before checking whether there are workers left."""
@@ -63,11 +59,8 @@ FEW_KEYS = 384
 """Below so many keys steps of a task are so short that two threads wait for Python's lock longer than they compute:
 ``python -m benchmarks --only separation.threads``."""
 
-TICK = 0.05
-"""Seconds between two polls for results."""
-
-PROBE = "seen"
-"""Name of the file that workers must see."""
+TICK = 0.05  # Seconds between two polls for results
+PROBE = "seen"  # Name of the file that workers must see
 
 
 def select_scheduler(study: Study) -> str:
@@ -84,11 +77,8 @@ def select_scheduler(study: Study) -> str:
 def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
     """Let Dask compute at ``scheduler`` inside the context, which yields its client, or None for threads.
 
-    Raises
-    ------
-    UserError
-        If distributed is not installed, the scheduler does not answer or is lost, there are no workers, or their
-        libraries have other versions than those of this process.
+    ``UserError`` if distributed is not installed, the scheduler does not answer or is lost, there are no workers, or
+    their libraries have other versions than those of this process.
     """
     if scheduler == "threads":
         with _use_client(None):
@@ -128,11 +118,11 @@ _client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
 
 
 @contextmanager
-def _use_client(client: "Client | None") -> Iterator[None]:
+def _use_client(client: "Client | None") -> "Iterator[Client | None]":
     """Let ``run_in_parallel`` use the client inside the context."""
     token = _client_in_use.set(client)
     try:
-        yield
+        yield client
     finally:
         _client_in_use.reset(token)
 
@@ -231,9 +221,8 @@ def _await_workers(client: "Client") -> None:
 
 def _check_versions(client: "Client") -> None:
     """Refuse workers with other versions of libraries or Python, since the provenance would be wrong for them."""
-    for what, mine in find_versions(
-        LIBRARIES
-    ).items():  # by functions of the standard library: a worker may lack this one
+    for what, mine in find_versions(LIBRARIES).items():
+        # by functions of the standard library: a worker may lack this one
         ask = get_python_version if what == PYTHON else partial(version, what)
         for worker, theirs in client.run(ask, on_error="return").items():
             if theirs != mine:
@@ -261,35 +250,18 @@ def _make_version_error(worker: str, what: str, theirs: str | None, mine: str | 
 def place_probes(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
     """Keep a file next to the arrays of each of these stores inside the context, and check that all workers see it.
 
-    Workers that join later are not checked here: their tasks must call ``check_probes``.
-
-    Yields
-    ------
-    folders
-        The folders of the files.
-
-    Raises
-    ------
-    UserError
-        If a worker does not see the files that this process writes there; the message names it.
+    Yields the folders of the files, of which a killed process leaves some to be removed later; ``UserError`` names a
+    worker that does not see them. Workers that join later are not checked here: their tasks must call ``check_probes``.
     """
     with ExitStack() as stack:
-        probes = tuple(stack.enter_context(_place_probe(store)) for store in stores)
+        probes = tuple(store.join(make_staging_path(Path("probe")).name) for store in stores)
+        for probe in probes:
+            stack.callback(probe.remove)
+            probe.write(PROBE, b"seen")
         for worker, refusal in client.run(_describe_unseen_probe, probes).items():
             if refusal:
                 raise UserError(f"The Dask worker {worker} {refusal}")
         yield probes
-
-
-@contextmanager
-def _place_probe(store: Place) -> Iterator[Place]:
-    """Keep a folder with a file in a store inside the context; leftovers of a killed process are removed later."""
-    probe = store.join(make_staging_path(Path("probe")).name)
-    try:
-        probe.write(PROBE, b"seen")
-        yield probe
-    finally:
-        probe.remove()
 
 
 def check_probes(probes: Iterable[Place]) -> None:
@@ -321,23 +293,10 @@ def compute_each(
     The tasks of a worker that dies are computed by another. If this ends early, by an error or because it is closed
     (``contextlib.closing``), the other tasks are cancelled, and those that are already running are waited for.
 
-    Parameters
-    ----------
-    what
-        What a number is, for errors, such as "sequence".
-    of
-        The store that the tasks are about, by which ``await_idle`` recognises them.
-
-    Yields
-    ------
-    number, result
-
-    Raises
-    ------
-    UserError
-        If every worker that was given a certain number ended, whether because of it or of another number that it was
-        computing at the same time; if a worker has other versions of libraries than this process; if there are no
-        workers left. Errors of ``function`` are raised as they are.
+    ``what``: what a number is, for errors, such as "sequence"; ``of``: the store that the tasks are about, by which
+    ``await_idle`` recognises them. ``UserError`` if every worker that was given a certain number ended, whether because
+    of it or of another number that it was computing at the same time; if a worker has other versions of libraries than
+    this process; if there are no workers left. Errors of ``function`` are raised as they are.
     """
     from distributed import KilledWorker
 
@@ -452,19 +411,10 @@ def run_in_parallel(
 ) -> list[T]:
     """Compute ``tasks`` at the scheduler in use, else on all cores, one BLAS thread each; results are in order.
 
-    Parameters
-    ----------
-    tasks
-        Functions without arguments; on a cluster each is sent to a worker with all data that it holds.
-    reads
-        Stores that the tasks read by themselves, which all workers must see.
-    threads
-        Largest number of tasks that run at once on threads; by default one per core.
-
-    Raises
-    ------
-    UserError
-        If a worker does not see what this process writes into a store, or has other versions of libraries.
+    On a cluster each task, a function without arguments, is sent to a worker with all data that it holds; ``reads``
+    are stores that they read by themselves. ``threads``: the most tasks that run at once on threads, by default one
+    per core. ``UserError`` if a worker does not see what this process writes into a store, or has other versions of
+    libraries.
     """
     from dask import threaded
     from dask.base import compute
@@ -477,9 +427,8 @@ def run_in_parallel(
     with nullcontext(()) if client is None else place_probes(client, reads) as probes:
         seeing = (partial(_run_with_probes, task, probes) for task in tasks)
         checked = (delayed(_check_and_call, pure=False)(task, libraries) for task in seeing)
-        return list(
-            compute(*checked, scheduler=client or threaded.get, **options)
-        )  # for a name Dask imports distributed
+        scheduler = client or threaded.get  # for a name Dask imports distributed
+        return list(compute(*checked, scheduler=scheduler, **options))
 
 
 def _run_with_probes(task: Callable[[], T], probes: tuple[Place, ...]) -> T:

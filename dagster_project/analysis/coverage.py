@@ -6,6 +6,7 @@ At the last query, on a log grid of N. The bounds are of expectations, so means 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dagster_project.analysis.passes import Block, Summary
 from dagster_project.analysis.sources import Rows, Sources
@@ -21,14 +22,9 @@ WIDEST = 0.5
 """Largest width of informative bounds: upper minus lower, as a share of the possible range. Of numbers anywhere in the
 range at most half lie within such bounds."""
 
-LEAST_LOWER = 0.1
-"""Least share of the possible range that a lower bound leaves out if it says anything."""
-
-MOST = 0.5
-"""The theorems apply to a head and N if Δ > 0 in more than this share of the sequences."""
-
-ROUNDING = 1e-6
-"""Bounds are stored in float32 (as the SQL macro ``inside`` allows)."""
+LEAST_LOWER = 0.1  # Least share of the possible range that a lower bound leaves out if it says anything
+MOST = 0.5  # The theorems apply to a head and N if Δ > 0 in more than this share of the sequences
+ROUNDING = 1e-6  # Bounds are stored in float32 (as the SQL macro `inside` allows)
 
 
 _Measured = tuple[F64, dict[tuple[float, str], F64]]
@@ -146,7 +142,7 @@ class _Sums:
         over_n = compute_log_weights(self._grid, 2, self._last) if (self._grid > 1).any() else np.zeros(self._grid.size)
         sequences = len(mean) - 1
         return {
-            "without_sequence": _mask_first(sequences),
+            "without_sequence": pa.array([None, *range(sequences)], pa.int32()),
             "covered": covered,
             "covered_rows": np.full(sequences + 1, self._rows, np.int32),
             "enveloped": _average_over_n(_is_within(mean, low, high), over_n * carries),
@@ -155,13 +151,6 @@ class _Sums:
             "lower_excess": _average_over_n(mean - low - np.abs(high - mean), over_n * says),
             "lower_rows": np.full(sequences + 1, int(says.sum()), np.int32),
         }
-
-
-def _mask_first(sequences: int) -> Any:
-    """The sequence that is left out of each row, NULL in the first."""
-    import pyarrow as pa
-
-    return pa.array([None, *range(sequences)], pa.int32())
 
 
 def _average_over_n(curves: Any, weights: F64) -> F64:

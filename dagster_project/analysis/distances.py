@@ -17,11 +17,8 @@ from geometry.limits import fit_exponents, random_subset_distance
 from geometry.statistics.intervals import POSITIVE, Moments, average, estimate_mean
 from storage.warehouse.rows import build_batch, build_listed, fill_columns
 
-DISTANCES = ("relative_distance", "relative_random_distance")
-"""Columns of both distances over the norm of the output."""
-
-CONVERGENCE = ("effective_share", "n_90_share")
-"""Measures of how near weights are to uniform ones."""
+DISTANCES = ("relative_distance", "relative_random_distance")  # Columns of both distances over the norm of the output
+CONVERGENCE = ("effective_share", "n_90_share")  # Measures of how near weights are to uniform ones
 
 
 class Distances(LayerMeans):
@@ -72,10 +69,8 @@ class _Model:
 
     def __init__(self, sequences: int, query: int) -> None:
         self.query, self.n_keys = query, 0
-        self.heads: I64 = np.zeros(query, np.int64)
-        """Number of heads that have an N, (N,)."""
-        self.spreads: list[F64] = []
-        """``CONVERGENCE`` of the heads of every layer, means over sequences, (2, head) each."""
+        self.heads: I64 = np.zeros(query, np.int64)  # Number of heads that have an N, (N,)
+        self.spreads: list[F64] = []  # `CONVERGENCE` of the heads of every layer, means over sequences, (2, head) each
         self._known: I64 = np.zeros((sequences, query), np.int64)
         self._distances: F64 = np.zeros((sequences, 2, query))
         self._convergence: F64 = np.zeros((sequences, len(CONVERGENCE)))

@@ -4,7 +4,6 @@ Holds which heads are drawn: the study's grid, and those of Table 1.
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -28,20 +27,56 @@ KINDS: dict[str, pa.DataType] = {
 }
 """Types of the columns of drawn heads that are not float64."""
 
-EFFECT_DRAWS = 16
-"""Heads drawn for every value of a parameter of Table 1."""
+EFFECT_DRAWS = 16  # Heads drawn for every value of a parameter of Table 1
 
 
 def compute_bounds_in_expectation(sources: Sources) -> Rows:
-    """The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid."""
-    typical = _find_typical_head(sources)
-    yield from () if typical is None else (("monte_carlo", rows) for rows in _draw_grid(sources, typical))
+    """The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid.
+
+    One batch per grid point; points are drawn through Dask.
+    """
+    from geometry.assumptions.assumed import stretch_phases
+    from geometry.bounds.monte_carlo import compare_bounds
+
+    analysis, typical = sources.study.analysis, _find_typical_head(sources)
+    if (grid := analysis.monte_carlo) is None or typical is None:
+        return
+    axes = (grid.head_dim, grid.n_keys, grid.beta, grid.lambda_sink, grid.rho_0)
+    tasks = [
+        partial(
+            compare_bounds,
+            replace(
+                stretch_phases(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0
+            ),
+            n_keys,
+            head_dim,
+            draws=grid.draws,
+            seed=sources.study.seed,
+            sizes=[n for n in grid.n if n < n_keys],
+            kappas=analysis.kappas,
+        )
+        for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
+    ]
+    yield from (("monte_carlo", _build_batch(rows)) for rows in run_in_parallel(tasks))
 
 
 def compute_parameter_effects(sources: Sources) -> Rows:
-    """Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted."""
-    typical = _find_typical_head(sources)
-    yield from () if typical is None else (("parameter_effects", rows) for rows in _draw_effects(sources, typical))
+    """Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted.
+
+    At the middle one of the study's κ.
+    """
+    from geometry.bounds.monte_carlo import find_premise_point, measure_parameter_effects
+
+    if (typical := _find_typical_head(sources)) is None:
+        return
+    analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
+    commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)
+    base, head_dim, size = find_premise_point(typical, n_keys, commonest, seed=seed)
+    kappa = analysis.kappas[len(analysis.kappas) // 2]
+    rows = measure_parameter_effects(
+        base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
+    )
+    yield "parameter_effects", _build_batch(rows)
 
 
 def _find_typical_head(sources: Sources) -> Any:
@@ -70,48 +105,6 @@ def _find_typical_head(sources: Sources) -> Any:
         omega=weight["omega"] if oscillates else np.pi,
         t_1=int(weight["t_1"]),
         t_2=int(weight["t_2"]),
-    )
-
-
-def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of ``monte_carlo``, one batch per grid point; points are drawn through Dask."""
-    from geometry.assumptions.assumed import stretch_phases
-    from geometry.bounds.monte_carlo import compare_bounds
-
-    analysis = sources.study.analysis
-    if (grid := analysis.monte_carlo) is None:
-        return
-    axes = (grid.head_dim, grid.n_keys, grid.beta, grid.lambda_sink, grid.rho_0)
-    tasks = [
-        partial(
-            compare_bounds,
-            replace(
-                stretch_phases(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0
-            ),
-            n_keys,
-            head_dim,
-            draws=grid.draws,
-            seed=sources.study.seed,
-            sizes=[n for n in grid.n if n < n_keys],
-            kappas=analysis.kappas,
-        )
-        for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
-    ]
-    yield from map(_build_batch, run_in_parallel(tasks))
-
-
-def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of ``parameter_effects``, at the middle one of the study's κ."""
-    from geometry.bounds.monte_carlo import find_premise_point, measure_parameter_effects
-
-    analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
-    commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)
-    base, head_dim, size = find_premise_point(typical, n_keys, commonest, seed=seed)
-    kappa = analysis.kappas[len(analysis.kappas) // 2]
-    yield _build_batch(
-        measure_parameter_effects(
-            base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
-        )
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.sources import Rows
 from dagster_project.study.families import Family
-from geometry.arrays import F64, I64
+from geometry.arrays import F64, I64, Bool
 from geometry.selection.overlap import count_shared
 from geometry.statistics.intervals import (
     DIFFERENCE,
@@ -37,8 +37,7 @@ from storage.warehouse.rows import build_batch
 
 logger = logging.getLogger(__name__)
 
-SELECTED = 4
-"""N at which the Recall of each head is followed."""
+SELECTED = 4  # N at which the Recall of each head is followed
 
 KINDS = ("Retriever", "Mixer", "Reset", "Other")
 
@@ -48,8 +47,7 @@ PATTERNS = ("sink", "previous", "local", "duplicate", "induction")
 SHARED = np.array([1, 2, 3, 4, 6, 8, 11, 16])
 """The N at which selections of two members are compared: up to the keys that ``top_keys`` lists."""
 
-LOSS = "loss"
-"""The quantity of the model that is its mean next-token cross entropy, where the study replaces heads."""
+LOSS = "loss"  # The quantity of the model that is its mean next-token cross entropy, where the study replaces heads
 
 RECALL = f"recall[{SELECTED}]"
 
@@ -88,7 +86,7 @@ FROM head_ablation_by_sequence
 GROUP BY sequence
 """
 
-_RANKS = range(1, int(SHARED[-1]) + 1)
+_RANKS = ", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in range(1, int(SHARED[-1]) + 1))
 
 _TOP_KEYS = "SELECT sequence, layer, head, {ranks} FROM top_keys WHERE query = $query GROUP BY ALL"
 
@@ -126,8 +124,7 @@ ONSETS: Mapping[str, float] = {
 """The quantities whose onset is sought, and the threshold that they have to exceed."""
 
 
-Place = Mapping[str, Any]
-"""The columns ``layer`` and, of heads, ``head`` of some rows."""
+Place = Mapping[str, Any]  # The columns `layer` and, of heads, `head` of some rows
 
 OF_MODEL: Place = {"layer": pa.nulls(1, pa.int16())}
 
@@ -137,54 +134,46 @@ class Member:
     """A member of a family that has landed."""
 
     study: str
-    tokens: NDArray[np.int64]
-    """Token ids, (sequences, positions)."""
+    tokens: NDArray[np.int64]  # Token ids, (sequences, positions)
     layer: I64
-    head: I64
-    """Layer and number of each head, (heads,)."""
-    of_heads: Mapping[str, F64]
-    """Each quantity of heads, (sequences, heads); NaN where it does not exist."""
-    of_measures: Mapping[str, F64]
-    """The numbers of the sequences behind each measure, (sequences,), on its scale."""
+    head: I64  # Layer and number of each head, (heads,)
+    of_heads: Mapping[str, F64]  # Each quantity of heads, (sequences, heads); NaN where it does not exist
+    of_measures: Mapping[str, F64]  # The numbers of the sequences behind each measure, (sequences,), on its scale
     measures: Mapping[str, tuple[float, float, float, int]]
     """Value, ends of the interval and number of sequences of each measure."""
-    claims: tuple[tuple[Any, ...], ...]
-    """Name, statement, verdict and p value of each claim."""
+    claims: tuple[tuple[Any, ...], ...]  # Name, statement, verdict and p value of each claim
     top_keys: I64
     """Keys of largest weight of each head at the last query, (sequences, heads, ranks); -1 beyond those there are."""
 
     @cached_property
-    def layers(self) -> I64:
-        """The layers that have heads, ascending."""
-        return np.unique(self.layer)
+    def levels(self) -> tuple[tuple[str, Place, Mapping[str, F64]], ...]:
+        """Heads, layers and the model: the end of their tables, their places, and each quantity, (sequences, places).
 
-    @property
-    def of_each_head(self) -> Place:
-        """The places of the heads."""
-        return {"layer": self.layer, "head": self.head}
-
-    @property
-    def of_each_layer(self) -> Place:
-        """The places of the layers."""
-        return {"layer": self.layers}
-
-    @cached_property
-    def of_layers(self) -> Mapping[str, F64]:
-        """Each quantity of heads averaged over the heads of a layer in each sequence, (sequences, layers)."""
-        groups = [self.layer == number for number in self.layers]
-        return {
-            name: np.stack([average_known(values[:, group].T) for group in groups], axis=1)
-            for name, values in self.of_heads.items()
+        Of layers, and of the model, it is the mean over their heads in each sequence; of the model there are also the
+        numbers behind measures.
+        """
+        layers = np.unique(self.layer)
+        of_layers = {
+            name: self._average(values, layers[:, None] == self.layer) for name, values in self.of_heads.items()
         }
+        all_heads = np.ones((1, len(self.layer)), np.bool_)
+        of_model = {name: self._average(values, all_heads) for name, values in self.of_heads.items()}
+        of_model |= {name: numbers[:, None] for name, numbers in self.of_measures.items()}
+        heads = {"layer": self.layer, "head": self.head}
+        return ("", heads, self.of_heads), ("_model", {"layer": layers}, of_layers), ("_model", OF_MODEL, of_model)
 
-    @cached_property
-    def of_model(self) -> Mapping[str, F64]:
-        """Each quantity averaged over all heads, or the numbers behind a measure of this name, (sequences,)."""
-        return {**{name: average_known(values.T) for name, values in self.of_heads.items()}, **self.of_measures}
+    @staticmethod
+    def _average(values: F64, groups: Bool) -> F64:
+        """Means over groups of heads, (groups, heads), in each sequence."""
+        return np.stack([average_known(values[:, group].T) for group in groups], axis=1)
 
     def is_alike(self, other: "Member") -> bool:
         """Whether the sequences are the same, token by token."""
         return np.array_equal(self.tokens, other.tokens)
+
+    def has_heads_of(self, other: "Member") -> bool:
+        """Whether the heads are the same."""
+        return np.array_equal(self.layer, other.layer) and np.array_equal(self.head, other.head)
 
 
 def read_member(folder: Path, study: str) -> Member:
@@ -201,7 +190,7 @@ def read_member(folder: Path, study: str) -> Member:
             "WHERE measure IN ('recall_compared', 'auc_compared') AND twin_value IS NOT NULL"
         ).fetchall()
         claims = connection.execute("SELECT claim, statement, verdict, p_holm FROM claims ORDER BY claim").fetchall()
-        top_keys = _read_top_keys(evidence)
+        top_keys = [*evidence.ask_heads(_TOP_KEYS.format(ranks=_RANKS)).values()]
     return Member(
         study,
         tokens.astype(np.int64).reshape(evidence.sequences, -1),
@@ -211,7 +200,7 @@ def read_member(folder: Path, study: str) -> Member:
         {name: sample.of_sequences for name, sample in numbers.items()},
         {name: (*(np.nan if end is None else end for end in ends), count) for name, *ends, count in measures},
         tuple(claims),
-        top_keys,
+        np.nan_to_num(np.stack(top_keys, axis=-1), nan=-1).astype(np.int64),
     )
 
 
@@ -225,29 +214,11 @@ def _try_reading(folder: Path, study: str) -> Member | None:
         return None
 
 
-def _read_top_keys(evidence: Evidence) -> I64:
-    """The keys of largest weight of each head, (sequences, heads, ranks)."""
-    ranks = ", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in _RANKS)
-    columns = evidence.ask_heads(_TOP_KEYS.format(ranks=ranks))
-    return np.nan_to_num(np.stack([columns[f"key_{rank}"] for rank in _RANKS], axis=-1), nan=-1).astype(np.int64)
-
-
 def compute_family(family: Family, folder: Path, origins: Mapping[str, str | None]) -> Rows:
-    """Yield the rows of all tables of a family.
+    """Yield the rows of all tables of a family; ``UserError`` if the database of a member cannot be read.
 
-    Parameters
-    ----------
-    family
-        The family; members that have not landed are only listed.
-    folder
-        The warehouse.
-    origins
-        A digest of what each member was made from; None if it has not landed.
-
-    Raises
-    ------
-    UserError
-        If the database of a member cannot be read.
+    ``folder``: the warehouse; ``origins``: a digest of what each member was made from, None if it has not landed, so
+    that it is only listed.
     """
     first: Member | None = None
     previous: Member | None = None
@@ -312,30 +283,20 @@ def _build_trends(member: Member, course: _Course) -> Rows:
     for table, place, name, estimate, sequences in _list_trends(member):
         course.add(member.study, name, estimate, place)
         columns = {**place, "sequences": sequences, **estimate.name_ends("value")}
-        yield table, build_batch(columns, study=member.study, quantity=name)
+        yield f"family_trends{table}", build_batch(columns, study=member.study, quantity=name)
 
 
 def _list_trends(member: Member) -> Iterator[tuple[str, Place, str, Estimate, NDArray[np.int64]]]:
-    """A table, the places of its rows, a quantity, and its estimates with the numbers of sequences behind them."""
-    for name, values in member.of_heads.items():
-        domain, of_layers = QUANTITIES[name][1], member.of_layers[name]
-        yield "family_trends", member.of_each_head, name, estimate_mean(values, domain), _count(values)
-        yield "family_trends_model", member.of_each_layer, name, estimate_mean(of_layers, domain), _count(of_layers)
-    for name, (estimate, count) in _estimate_model(member).items():
-        yield "family_trends_model", OF_MODEL, name, estimate, np.array([count])
-
-
-def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
-    """The quantities of the model, each as an estimate of shape (1,), with the number of sequences behind it."""
-    estimates = {
-        name: (estimate_mean(member.of_model[name][:, None], QUANTITIES[name][1]), int(_count(member.of_model[name])))
-        for name in member.of_heads
-    }
-    if (loss := member.of_measures.get(LOSS)) is not None:
-        estimates[LOSS] = estimate_mean(loss[:, None], POSITIVE), int(_count(loss))
+    """A level, its places, a quantity, and its estimates with the numbers of sequences; measures as they landed."""
+    domains = {name: domain for name, (_, domain) in QUANTITIES.items()} | {LOSS: POSITIVE}
+    for end, place, quantities in member.levels:
+        landed = member.measures if place is OF_MODEL else ()
+        for name in [name for name in quantities if name in domains and name not in landed]:
+            counts = np.asarray((~np.isnan(quantities[name])).sum(axis=0), np.int64)
+            yield end, place, name, estimate_mean(quantities[name], domains[name]), counts
     for name, (value, low, high, count) in member.measures.items():
-        estimates[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
-    return estimates
+        ends = (np.array([end], np.float64) for end in (value, np.nan, low, high))
+        yield "_model", OF_MODEL, name, Estimate(*ends), np.array([count])
 
 
 def _build_differences(member: Member, first: Member | None, previous: Member | None) -> Rows:
@@ -344,43 +305,23 @@ def _build_differences(member: Member, first: Member | None, previous: Member | 
         paired = member.is_alike(reference)
         texts = {"study": member.study, "reference": reference.study}
         flags = {"is_first": reference is first, "is_previous": reference is previous, "paired": paired}
-        for table, place, name, values, other in _list_compared(member, reference):
-            if paired and len(values) != len(other):  # losses are of other sequences
-                continue
-            estimate = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
-            columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
-            yield table, build_batch(columns | estimate.name_ends("difference"), **texts, quantity=name)
-
-
-Compared = tuple[str, Place, str, F64, F64]
-"""A table, the columns of places, a quantity, and its numbers of both members, (sequences, places)."""
-
-
-def _list_compared(member: Member, reference: Member) -> Iterator[Compared]:
-    """The quantities that two members have, of heads and layers if both have the same heads, and of the model."""
-    if np.array_equal(member.layer, reference.layer) and np.array_equal(member.head, reference.head):
-        for name in [name for name in member.of_heads if name in reference.of_heads]:
-            yield "family_differences", member.of_each_head, name, member.of_heads[name], reference.of_heads[name]
-            of_layers = member.of_layers[name], reference.of_layers[name]
-            yield "family_differences_model", member.of_each_layer, name, *of_layers
-    for name in [name for name in member.of_model if name in reference.of_model]:
-        one, other = member.of_model[name][:, None], reference.of_model[name][:, None]
-        yield "family_differences_model", OF_MODEL, name, one, other
-
-
-def _find_domain(name: str) -> Domain:
-    """The domain of differences of a quantity of heads; unbounded for measures."""
-    return DIFFERENCE if name in QUANTITIES and QUANTITIES[name][1] == SHARE else UNBOUNDED
-
-
-def _count(values: F64) -> NDArray[np.int64]:
-    """The number of sequences that have each quantity."""
-    return np.asarray((~np.isnan(values)).sum(axis=0), np.int64)
+        first_level = 0 if member.has_heads_of(reference) else 2
+        for (end, place, ones), (_, _, others) in [*zip(member.levels, reference.levels, strict=True)][first_level:]:
+            for name in [name for name in ones if name in others]:
+                values, other = ones[name], others[name]
+                if paired and len(values) != len(other):  # losses are of other sequences
+                    continue
+                is_share = name in QUANTITIES and QUANTITIES[name][1] == SHARE
+                domain = DIFFERENCE if is_share else UNBOUNDED
+                estimate = estimate_difference(values, other, paired=paired, domain=domain)
+                columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
+                batch = build_batch(columns | estimate.name_ends("difference"), **texts, quantity=name)
+                yield f"family_differences{end}", batch
 
 
 def _compare_selections(member: Member, previous: Member) -> Rows:
     """The rows of ``family_overlaps`` of one member: the selections of each head at the last query, compared."""
-    if not (np.array_equal(member.layer, previous.layer) and np.array_equal(member.head, previous.head)):
+    if not member.has_heads_of(previous):
         return
     shared = count_shared(member.top_keys, previous.top_keys, SHARED)
     estimate = estimate_mean(shared / SHARED, SHARE)

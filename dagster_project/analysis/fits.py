@@ -18,38 +18,25 @@ from geometry.statistics.intervals import DIFFERENCE, Moments, average_known, es
 from storage.warehouse.rows import build_batch, fill_columns, index_columns
 from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 
-SIMILARITY = ("beta", "beta_floor", "floor")
-"""Parameters of Assumption 2 with an interval."""
+SIMILARITY = ("beta", "beta_floor", "floor")  # Parameters of Assumption 2 with an interval
 
 INFLUENCED = (*SIMILARITY, "mae", "gain")
 """These, the error of the fit and its gain over others, of which each sequence has a share."""
 
-WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
-"""Parameters of Assumption 3 with an interval."""
-
-LOGARITHMIC = ("p_base", "p_sink")
-"""Parameters whose intervals are made of their logarithms."""
-
-TEXTS = ("status", "status_floor", "variant", "preferred")
-"""Columns of fits that are strings."""
-
-COUNTS = ("distances", "positions", "zero_positions", "t_1", "t_2")
-"""Columns of fits that are integers, or unknown."""
-
-HEADS_PER_TASK = 4
-"""Heads fitted by one task."""
+WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")  # Parameters of Assumption 3 with an interval
+LOGARITHMIC = ("p_base", "p_sink")  # Parameters whose intervals are made of their logarithms
+TEXTS = ("status", "status_floor", "variant", "preferred")  # Columns of fits that are strings
+COUNTS = ("distances", "positions", "zero_positions", "t_1", "t_2")  # Columns of fits that are integers, or unknown
+HEADS_PER_TASK = 4  # Heads fitted by one task
 
 
 @dataclass(frozen=True)
 class Curves:
     """What is fitted head by head: the mean over sequences of a quantity, as a function of its last axis."""
 
-    layers: list[int]
-    """Numbers of the layers that have heads."""
-    read: Callable[[int], NDArray[np.floating]]
-    """From the number of a layer to its curves, (sequence, head, key)."""
-    fit: Callable[[F64], Any]
-    """From a curve, (key,), NaN where it has no value, to a fit."""
+    layers: list[int]  # Numbers of the layers that have heads
+    read: Callable[[int], NDArray[np.floating]]  # From the number of a layer to its curves, (sequence, head, key)
+    fit: Callable[[F64], Any]  # From a curve, (key,), NaN where it has no value, to a fit
     influence: Callable[[Any], F64]
     """From a fit to the derivatives of its parameters by every element of the curve, (parameter, key)."""
     change: Callable[[F64, F64], F64] = lambda deviation, _: deviation
@@ -57,28 +44,18 @@ class Curves:
     first: NDArray[np.integer] | None = None
     """First element of every layer that is not NaN, (layer,), if a window hides some."""
 
-    def read_curves(self, layer: int) -> F64:
-        """The curves of one layer, (sequence, head, key)."""
-        curves = self.read(layer).astype(np.float64)
-        if self.first is not None:
-            curves[..., : self.first[layer]] = np.nan
-        return curves
-
 
 @dataclass(frozen=True)
 class LayerFits:
     """The fits of one layer, or of the model."""
 
-    layer: int | None
-    """None for the model."""
+    layer: int | None  # None for the model
     fits: list[Any]
     moves: F64
     """How far each sequence moves each parameter to first order, times S: its jackknife pseudo-value is the parameter
     plus this, (sequence, head, parameter)."""
-    curves: F64
-    """Of the model the curves of its sequences, (sequence, key); of a layer empty."""
-    mean: F64
-    """The curves that were fitted, (head, key)."""
+    curves: F64  # Of the model the curves of its sequences, (sequence, key); of a layer empty
+    mean: F64  # The curves that were fitted, (head, key)
 
 
 def fit_curves(curves: Curves) -> Iterator[LayerFits]:
@@ -88,7 +65,9 @@ def fit_curves(curves: Curves) -> Iterator[LayerFits]:
     """
     of_model: list[Moments] = []
     for layer in curves.layers:
-        parts = curves.read_curves(layer)
+        parts = curves.read(layer).astype(np.float64)
+        if curves.first is not None:
+            parts[..., : curves.first[layer]] = np.nan
         of_model = of_model or [Moments() for _ in parts]
         for over_heads, part in zip(of_model, parts, strict=True):
             over_heads.add(part)
@@ -204,7 +183,7 @@ def _build_weight_curves(sources: Sources, index: int, query: int) -> Curves:
         lambda fit: np.vstack(
             [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink: a weight
         ),
-        _compute_relative,
+        lambda deviation, mean: np.divide(deviation, mean, out=np.zeros_like(deviation), where=mean > 0),
         sources.tensors.read("first_key", (slice(None), index)).max(axis=0),
     )
 
@@ -215,11 +194,6 @@ def _fit_phases(curve: F64) -> Any:
 
     first = int(np.isnan(curve).sum())
     return fit_phases(curve[first:], first=first)
-
-
-def _compute_relative(deviation: F64, mean: F64) -> F64:
-    """First-order deviation of the logarithm of a weight; 0 where the mean weight is 0."""
-    return np.divide(deviation, mean, out=np.zeros_like(deviation), where=mean > 0)
 
 
 def _leave_out_sequences(curves: F64) -> dict[str, Any]:

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIECES_VERSION = 5
-"""Version of the numbers of pieces; raised when the forward passes change."""
+PIECES_VERSION = 5  # Version of the numbers of pieces; raised when the forward passes change
 
 
 def compute_head_ablation(sources: Sources) -> Rows:
@@ -60,10 +59,8 @@ def compute_head_ablation(sources: Sources) -> Rows:
             return
         _ablate(opened, sources, settings, pieces, done)
     for layer in layers:
-        losses = [pieces.read(f"{sequence}-{layer}") for sequence in range(settings.sequences)]
-        yield "head_ablation", build_batch(_build_ablation_columns(settings, losses, layer))
-        for sequence, effects in enumerate(losses):
-            yield "head_ablation_by_sequence", build_batch(_build_effect_columns(settings, effects, layer, sequence))
+        effects = [pieces.read(f"{sequence}-{layer}") for sequence in range(settings.sequences)]
+        yield from _build_ablation_rows(settings, effects, layer)
     pieces.remove()
 
 
@@ -83,38 +80,28 @@ def _ablate(
         pieces.write(f"{sequence}-{effects.layer}", content)
 
 
-def _build_effect_columns(
-    settings: EffectsSettings, effects: Mapping[str, Any], layer: int, sequence: int
-) -> dict[str, Any]:
-    """Columns of ``head_ablation_by_sequence`` for one layer of one sequence."""
-    loss, kl = (np.array(effects[name], np.float64) for name in ("loss", "kl"))
-    heads = loss.shape[1]
-    return {
-        **_build_head_columns(settings, heads, sequence=sequence, layer=layer),
-        "plain_loss": np.full(loss.size, effects["plain_loss"]),
-        "delta_loss": (loss - effects["plain_loss"]).ravel(),
+def _build_ablation_rows(settings: EffectsSettings, effects: Sequence[Mapping[str, Any]], layer: int) -> Rows:
+    """The rows of ``head_ablation`` for one layer, from the effects in every sequence, and of these."""
+    plain = np.array([one["plain_loss"] for one in effects])
+    loss, kl = (np.array([one[name] for one in effects], np.float64) for name in ("loss", "kl"))
+    delta, shape = (loss - plain[:, None, None]).reshape(len(plain), -1), loss.shape[1:]
+    place = index_columns(shape, "kind", "head", layer=layer)  # kind by kind
+    place["kind"] = np.array(settings.ablation, object)[place["kind"]]
+    means = {
+        **fill_columns(delta.shape[1], sequences=settings.sequences),
+        "plain_loss": np.full(delta.shape[1], plain.mean()),
+        **estimate_mean(delta).name_ends("delta_loss"),
+        **estimate_mean(kl.reshape(delta.shape), POSITIVE).name_ends("kl"),
+    }
+    yield "head_ablation", build_batch(place | means)
+    by_sequence = {
+        **{name: np.tile(column, len(plain)) for name, column in place.items()},
+        "sequence": np.arange(len(plain), dtype=np.int32).repeat(delta.shape[1]),
+        "plain_loss": plain.repeat(delta.shape[1]),
+        "delta_loss": delta.ravel(),
         "kl": kl.ravel(),
     }
-
-
-def _build_ablation_columns(
-    settings: EffectsSettings, losses: Sequence[Mapping[str, Any]], layer: int
-) -> dict[str, Any]:
-    """Columns of ``head_ablation`` for one layer, from the effects in every sequence."""
-    plain = np.array([one["plain_loss"] for one in losses])
-    loss, kl = (np.array([one[name] for one in losses], np.float64) for name in ("loss", "kl"))
-    return {
-        **_build_head_columns(settings, loss.shape[2], layer=layer, sequences=settings.sequences),
-        "plain_loss": np.full(loss[0].size, plain.mean()),
-        **estimate_mean((loss - plain[:, None, None]).reshape(len(losses), -1)).name_ends("delta_loss"),
-        **estimate_mean(kl.reshape(len(losses), -1), POSITIVE).name_ends("kl"),
-    }
-
-
-def _build_head_columns(settings: EffectsSettings, heads: int, **constants: int) -> dict[str, Any]:
-    """Columns of kind and head for every replacement of the heads of a layer, kind by kind."""
-    place = index_columns((len(settings.ablation), heads), "kind", "head", **constants)
-    return place | {"kind": np.array(settings.ablation, object)[place["kind"]]}
+    yield "head_ablation_by_sequence", build_batch(by_sequence)
 
 
 def compute_sparsified_loss(sources: Sources) -> Rows:
@@ -126,6 +113,9 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     settings = sources.study.analysis.effects
     if settings is None or not settings.budgets:
         return
+    from tqdm import tqdm
+
+    from extract.effects import measure_sparse_losses
     from extract.sparsity import estimate_policy_bytes
 
     opened = _open_model(sources, estimate_policy_bytes)
@@ -133,11 +123,13 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
         return
     policies = _list_policies(opened, sources, settings)
     pieces = _open_pieces(sources, "sparsified_loss")
-    _sparsify(opened, settings, [policy for _, _, policy in policies], pieces)
+    done, held_out = {int(name) for name in pieces.list_names()}, opened.select_held_out(settings.held_out)
+    measured = measure_sparse_losses(opened, held_out, [policy for _, _, policy in policies], done=done)
+    for sequence, losses in tqdm(measured, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
+        numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
+        pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
     of_sequences = [pieces.read(f"{sequence}") for sequence in range(settings.held_out)]
-    yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, of_sequences))
-    for sequence, losses in enumerate(of_sequences):
-        yield "sparsified_loss_by_sequence", build_batch(_build_sequence_columns(policies, sequence, losses))
+    yield from _build_sparsified_rows(policies, of_sequences)
     pieces.remove()
 
 
@@ -175,6 +167,10 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     elbows = _read_last_query(sources, heads.present, "SELECT layer, head, elbow_n FROM elbows_of(selection_means)")
     budgets = "SELECT layer, head, n_90, n_renormalised_10, n_mean_10 FROM key_budgets"
     n_90, error, error_mean = _read_last_query(sources, heads.present, budgets).values()
+    effective = np.full(heads.present.shape, np.nan)
+    for layer in list_attending_layers(sources.tensors):
+        keys = sources.metrics.read("effective_keys", layer, query=len(sources.queries) - 1)
+        effective[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
     return dataclasses.replace(
         heads,
         elbow=elbows["elbow_n"],
@@ -183,7 +179,7 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
         error_mean=error_mean,
         recall=recall,
         recall_n=np.arange(1, recall.shape[-1] + 1),
-        scores={"elbow": elbows["elbow_n"], "mass": _compute_effective_keys(sources, heads.present)},
+        scores={"elbow": elbows["elbow_n"], "mass": effective},
     )
 
 
@@ -207,39 +203,20 @@ def _read_last_query(sources: Sources, present: NDArray[np.bool_], statement: st
     return arrays
 
 
-def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
-    """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
-    effective, last = np.full(present.shape, np.nan), len(sources.queries) - 1
-    for layer in list_attending_layers(sources.tensors):
-        keys = sources.metrics.read("effective_keys", layer, query=last)
-        effective[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
-    return effective
-
-
-def _sparsify(opened: "OpenedModel", settings: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
-    """Compute the missing pieces, sequence by sequence."""
-    from tqdm import tqdm
-
-    from extract.effects import measure_sparse_losses
-
-    done = {int(name) for name in pieces.list_names()}
-    held_out = opened.select_held_out(settings.held_out)
-    measured = measure_sparse_losses(opened, held_out, policies, done=done)
-    for sequence, losses in tqdm(measured, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
-        numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
-        pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
-
-
-def _build_sparsified_columns(
+def _build_sparsified_rows(
     policies: Sequence[tuple[float, int, "Policy"]], losses: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
+) -> Rows:
+    """The rows of both tables of policies; excess is over the same N for all heads at the same budget."""
+    names = {
+        "policy": np.array([policy.name for _, _, policy in policies], object),
+        "setting": np.array([policy.setting for _, _, policy in policies], object),
+        "budget": np.array([budget for budget, _, _ in policies]),
+    }
     plain = np.array([one["plain_loss"] for one in losses])
     loss, kl, kept = (np.array([one[name] for one in losses], np.float64) for name in ("loss", "kl", "keys_kept"))
     same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
     reference = loss[:, [same[keys] for _, keys, _ in policies]]
-    return {
-        **_build_name_columns(policies),
+    means = {
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
         "rest": np.array([policy.rest for _, _, policy in policies], object),
@@ -250,36 +227,18 @@ def _build_sparsified_columns(
         **estimate_mean(kl, POSITIVE).name_ends("kl"),
         **estimate_mean(loss - reference).name_ends("excess_loss"),
     }
-
-
-def _build_sequence_columns(
-    policies: Sequence[tuple[float, int, "Policy"]], sequence: int, losses: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
-    return {
-        **_build_name_columns(policies),
-        **fill_columns(len(policies), sequence=sequence),
-        "plain_loss": np.full(len(policies), losses["plain_loss"]),
-        "loss": np.array(losses["loss"], np.float64),
-    }
-
-
-def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
-    """Columns that identify the policy of a row."""
-    return {
-        "policy": np.array([policy.name for _, _, policy in policies], object),
-        "setting": np.array([policy.setting for _, _, policy in policies], object),
-        "budget": np.array([budget for budget, _, _ in policies]),
-    }
+    yield "sparsified_loss", build_batch(names | means)
+    for sequence, (of_plain, of_policies) in enumerate(zip(plain, loss, strict=True)):
+        place = names | fill_columns(len(policies), sequence=sequence)
+        columns = {"plain_loss": np.full(len(policies), of_plain), "loss": of_policies}
+        yield "sparsified_loss_by_sequence", build_batch(place | columns)
 
 
 def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "OpenedModel | None":
     """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
 
-    Raises
-    ------
-    UserError
-        If the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of tokens.
+    ``UserError`` if the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of
+    tokens.
     """
     from extract.effects import open_study
     from extract.interventions import UneditableError

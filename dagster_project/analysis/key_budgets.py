@@ -18,8 +18,7 @@ from geometry.selection.outputs import count_keys_below
 from geometry.statistics.intervals import Domain, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 
-SHARES = ("n_50", "n_90", "n_99")
-"""The arrays of the metrics that are columns of the tables."""
+SHARES = ("n_50", "n_90", "n_99")  # The arrays of the metrics that are columns of the tables
 
 ERRORS = {
     f"n_{kind}_{percent}": (f"error_{kind}", percent / 100)
@@ -41,8 +40,7 @@ class KeyBudgets(Summary):
 
     def __init__(self) -> None:
         self._parts: list[F64] = []
-        self._layers: list[tuple[Block, F64]] = []
-        """The layers of a query, the first block of each with its numbers."""
+        self._layers: list[tuple[Block, F64]] = []  # The layers of a query, the first block of each with its numbers
 
     def measure(self, block: Block) -> F64:
         """The numbers of one block, (sequence, number, head)."""

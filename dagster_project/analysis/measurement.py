@@ -21,11 +21,8 @@ from storage.zarr.arrays import CHUNK_BYTES
 from storage.zarr.layers import index_part, read_layer, read_query_positions
 from storage.zarr.sequences import SequenceStore
 
-Arrays = Mapping[str, NDArray[Any]]
-"""The quantities of one layer of one sequence by name."""
-
-PLACE_BYTES = 26
-"""Most bytes of the columns that say where a row belongs."""
+Arrays = Mapping[str, NDArray[Any]]  # The quantities of one layer of one sequence by name
+PLACE_BYTES = 26  # Most bytes of the columns that say where a row belongs
 
 
 def measure_rows(
@@ -38,12 +35,8 @@ def measure_rows(
 ) -> Rows:
     """The rows of ``storage.warehouse.rows.MEASURED`` of one layer, sequence by sequence.
 
-    Parameters
-    ----------
-    device
-        Where it is computed: None for the CPU, or a CUDA device.
-    go_on
-        Called before each sequence, and after the last; an error that it raises ends the computation.
+    They are computed on the CPU, or a CUDA ``device``. ``go_on`` is called before each sequence, and after the last; an
+    error that it raises ends the computation.
     """
     queries = read_query_positions(tensors)
     settings: dict[str, Any] = {"queries": queries, "kappas": analysis.kappas, "scale": analysis.scale}
@@ -63,9 +56,10 @@ def _measure_sequence(
     queries, size = read_query_positions(tensors), tensors.layers[layer]
     arrays = make_outputs(compute_sizes(tensors, analysis) | {"head": size.heads, "kv_head": size.kv_heads})
     first_key = tensors.read("first_key", (sequence, slice(None), layer)).tolist()
+    axes = {name: [axis for axis in SELECTION[name].axes if axis != "layer"] for name in arrays}
     for heads, kv_heads in list_blocks(tensors, layer):
         own = {"head": heads, "kv_head": kv_heads}
-        out = {name: array[index_part(size, _list_axes(name), **own)] for name, array in arrays.items()}
+        out = {name: array[index_part(size, axes[name], **own)] for name, array in arrays.items()}
         where = own | {"sequence": sequence}
         out.pop("learned_sink")[:] = read_layer(tensors, "learned_sink", layer, **where)
         measure_layer(
@@ -79,11 +73,6 @@ def _measure_sequence(
             device=device,
         )
     return arrays
-
-
-def _list_axes(name: str) -> list[str]:
-    """The axes of a quantity of one layer."""
-    return [axis for axis in SELECTION[name].axes if axis != "layer"]
 
 
 def _read_weights(tensors: SequenceStore, layer: int, **where: Any) -> Iterator[NDArray[np.float32]]:
@@ -112,12 +101,7 @@ def compute_sizes(tensors: SequenceStore, analysis: AnalysisSettings) -> dict[st
 def estimate_bytes(sizes: Mapping[str, int], sequences: int = 1) -> int:
     """Bytes of the rows of one layer, uncompressed, of which at most a group of each table is held until it is written.
 
-    Parameters
-    ----------
-    sizes
-        Sizes of the axes of the quantities.
-    sequences
-        How many are measured. One is held as a whole.
+    ``sizes``: of the axes of the quantities; ``sequences``: how many are measured. One is held as a whole.
     """
     of_axes: Counter[Axes] = Counter()
     for quantity in SELECTION.values():

@@ -6,11 +6,8 @@ The memory of libraries was measured on a study of two short sequences with two 
 from storage.errors import UserError
 from storage.memory import measure_free_addresses, measure_free_memory
 
-LIBRARIES = 1_200_000_000
-"""Bytes of memory that a run takes for libraries and a tiny model."""
-
-ADDRESSES = 4_500_000_000
-"""Bytes of address space that a run takes, most of which threads reserve and never use."""
+LIBRARIES = 1_200_000_000  # Bytes of memory that a run takes for libraries and a tiny model
+ADDRESSES = 4_500_000_000  # Bytes of address space that a run takes, most of which threads reserve and never use
 
 
 def check_start() -> None:
@@ -31,18 +28,8 @@ def check_extraction(name: str, one: int) -> None:
     """Refuse an extraction if not even one sequence fits in memory.
 
     A model that computes on the CPU needs memory for its weights in addition; they are read from the file on demand.
-
-    Parameters
-    ----------
-    name
-        The study.
-    one
-        Bytes of the tensors of one sequence.
-
-    Raises
-    ------
-    UserError
-        If less is free than two copies of a sequence's tensors take: as the model returns them, and as they are stored.
+    ``name`` is the study, ``one`` the bytes of the tensors of one sequence; ``UserError`` if less is free than two
+    copies take: as the model returns them, and as they are stored.
     """
     less = "reduce context_length, or set queries to fewer positions"
     check_memory(f"Extracting one sequence of '{name}'", 2 * one, less)

@@ -54,8 +54,7 @@ _COLUMNS: Mapping[str, tuple[str, str]] = {
 class Metrics:
     """What is measured of a study with some settings, whether it is there or not."""
 
-    folder: Place
-    """The folder of the study's parts."""
+    folder: Place  # The folder of the study's parts
     tensors: SequenceStore
     made_of: Mapping[str, Any]
     """What decides it, as JSON: the study, its settings, ``METRICS_VERSION`` and the provenance of the tensors."""
@@ -125,26 +124,10 @@ class Metrics:
             yield from read_part(locate_part(self.folder, table, self.build_inputs(layer)), DerivedDamageError)
 
     def read(self, name: str, layer: int, *, query: int | None = None, sequences: slice = slice(None)) -> NDArray[Any]:
-        """Read a quantity of one layer.
+        """Read a quantity of one layer, (sequence, head, …), the last axis as far as the query has keys.
 
-        Parameters
-        ----------
-        name, layer
-            The quantity and the layer.
-        query
-            Index of the query, for a quantity that has that axis.
-        sequences
-            Numbers of the sequences.
-
-        Returns
-        -------
-        ndarray
-            (sequence, head, …), the last axis as far as the query has keys; NaN, or -1, where there is no value.
-
-        Raises
-        ------
-        DerivedDamageError
-            If it is lost or damaged.
+        NaN, or -1, where there is no value. ``query``: index of the query, for a quantity that has that axis;
+        ``sequences``: their numbers. ``DerivedDamageError`` if it is lost or damaged.
         """
         table, column = _COLUMNS[name]
         indices = range(len(self.queries)) if query is not None else [0]

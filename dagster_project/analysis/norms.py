@@ -33,31 +33,15 @@ def _build_rows(norms: F64, layer: int) -> Rows:
     constant = fill_columns(norms[0].size, sequences=len(norms))
     mean = norms.mean(axis=0).astype(np.float32).ravel()
     yield "value_norm_by_position", build_batch(constant | of_positions | {"mean_norm": mean})
-    yield (
-        "assumption_norms",
-        build_batch(
-            {
-                **{name: place[name][: usable.size] for name in ("layer", "kv_head")},
-                **fill_columns(usable.size, sequences=len(norms)),
-                "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
-                **{
-                    column: values.ravel()
-                    for name in ("c", "lambda_sink")
-                    for column, values in estimate_mean(parts[name], POSITIVE).name_ends(name).items()
-                },
-                "cv_within_sequence": estimate_mean(parts["cv_within_sequence"]).value.ravel(),
-                "cv_of_expected_norm": whole.ravel(),
-                "cv_of_mean_norm": variation(others.mean(axis=0)).ravel(),
-            }
-        ),
-    )
-    yield (
-        "assumption_norms_by_sequence",
-        build_batch(
-            {
-                **place,
-                **{name: values.ravel() for name, values in parts.items()},
-                "cv_without_sequence": left_out.ravel(),
-            }
-        ),
-    )
+    numbers = {
+        **estimate_mean(lengths, POSITIVE).name_ends("c"),
+        **estimate_mean(ratios, POSITIVE).name_ends("lambda_sink"),
+        "cv_within_sequence": estimate_mean(parts["cv_within_sequence"]).value,
+        "cv_of_expected_norm": whole,
+        "cv_of_mean_norm": variation(others.mean(axis=0)),
+    }
+    of_heads = index_columns(usable.shape, "kv_head", layer=layer, sequences=len(norms))
+    of_heads |= {"status": pa.array(np.where(usable, "ok", "zero").tolist(), pa.string())}
+    yield "assumption_norms", build_batch(of_heads | numbers)
+    columns = {name: values.ravel() for name, values in (parts | {"cv_without_sequence": left_out}).items()}
+    yield "assumption_norms_by_sequence", build_batch(place | columns)

@@ -23,8 +23,7 @@ from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
 from storage.zarr.layers import split_sequences
 
-BLOCK_BYTES = 2**23
-"""Largest size of one array of a block, unless one sequence of a layer takes more."""
+BLOCK_BYTES = 2**23  # Largest size of one array of a block, unless one sequence of a layer takes more
 
 
 @dataclass(frozen=True)
@@ -32,15 +31,11 @@ class Block:
     """Some sequences of one layer at one query, of which each array is read once."""
 
     sources: Sources
-    index: int
-    """Index of the query along its axis."""
+    index: int  # Index of the query along its axis
     layer: int
-    n_keys: int
-    """Keys that the query attends to, at least 2."""
-    sequences: slice
-    """Numbers of the sequences."""
-    is_last: bool
-    """Whether these are the last sequences of the layer."""
+    n_keys: int  # Keys that the query attends to, at least 2
+    sequences: slice  # Numbers of the sequences
+    is_last: bool  # Whether these are the last sequences of the layer
     _arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property

@@ -16,8 +16,7 @@ from geometry.statistics.verdicts import compare_with_chance
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import find_present_heads
 
-Place = dict[str, NDArray[Any]]
-"""Columns of the text, layer and head of a row."""
+Place = dict[str, NDArray[Any]]  # Columns of the text, layer and head of a row
 
 TEXTS = {
     "corpus": ("head_patterns", "pattern_chance", "pattern_queries"),

@@ -14,23 +14,19 @@ from storage.files.places import LocalPlace, Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 
-Rows = Iterator[tuple[str, pa.RecordBatch]]
-"""Rows of several tables as one stream: the name of a table with each batch."""
+Rows = Iterator[tuple[str, pa.RecordBatch]]  # Rows of several tables as one stream: the name of a table with each batch
 
 
 @dataclass(frozen=True)
 class Sources:
     """The complete tensors and metrics of a study that belong together."""
 
-    name: str
-    """Name of the study."""
+    name: str  # Name of the study
     tensors: SequenceStore
     metrics: Metrics
-    folder: LocalPlace
-    """Folder of the study's parts."""
+    folder: LocalPlace  # Folder of the study's parts
     study: Study
-    parts: Mapping[str, Place] = field(default_factory=dict)
-    """The parts of the tables that are read, of other assets."""
+    parts: Mapping[str, Place] = field(default_factory=dict)  # The parts of the tables that are read, of other assets
 
     @property
     def queries(self) -> tuple[int, ...]:
@@ -50,10 +46,7 @@ class Sources:
 def open_sources(home: Home, name: str, study: Study) -> Sources:
     """Open what the assets after the metrics read.
 
-    Raises
-    ------
-    UserError
-        If the tensors are incomplete, or there are no metrics of them with the study's settings.
+    ``UserError`` if the tensors are incomplete, or there are no metrics of them with the study's settings.
     """
     tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
     metrics = Metrics.of(home, name, tensors, study.analysis).require_complete()

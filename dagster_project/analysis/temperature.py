@@ -23,8 +23,7 @@ from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
-GAINS = ("recall", "auc")
-"""Measures whose difference from T = 1 has an interval: a temperature is chosen by these."""
+GAINS = ("recall", "auc")  # Measures whose difference from T = 1 has an interval: a temperature is chosen by these
 
 
 def compute_temperature(sources: Sources) -> Rows:
@@ -50,15 +49,12 @@ class _Task:
     """What a task computes."""
 
     tensors: "SequenceStore"
-    query: int
-    """Index along the axis ``query``."""
+    query: int  # Index along the axis `query`
     position: int
     layer: int
     temperatures: tuple[float, ...]
-    whole: int
-    """Sequences of which there are selections, not sensitivity alone."""
-    grid: I64
-    """N, (grid,); empty for one key."""
+    whole: int  # Sequences of which there are selections, not sensitivity alone
+    grid: I64  # N, (grid,); empty for one key
 
     @classmethod
     def of(cls, sources: Sources, query: int, layer: int) -> "_Task":

@@ -8,13 +8,12 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples, require
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 METRICS = {"precision": "Precision", "recall": "Recall"}
 
-LEAST = {"covered": 100, "enveloped": 10, "lower": 10}
-"""Rows that a share needs at one κ."""
+LEAST = {"covered": 100, "enveloped": 10, "lower": 10}  # Rows that a share needs at one κ
 
 MEASURES = {
     "premise_share": Measure("mean over heads of the share of ln N with Δ > 0", "share with Δ > 0", SHARE),
@@ -110,8 +109,7 @@ def _measure_kappa(of_metrics: dict[str, dict[str, np.ndarray]], at: str) -> Sam
 
 def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None) -> str | None:
     chosen = f"WHERE metric = '{metric}'" if metric else ""
-    columns = evidence.ask_columns(f"SELECT max({share}_rows) AS rows FROM coverage_by_sequence {chosen}")["rows"]
-    rows = int(np.nan_to_num(columns[0])) if columns.size else 0
+    rows = evidence.count(f"SELECT max({share}_rows) FROM coverage_by_sequence {chosen}")
     if rows >= LEAST[share]:
         return None
     if share == "covered":
@@ -121,13 +119,6 @@ def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None
     if share == "lower":
         return f"mean lower bounds leave out a tenth of what is possible at {rows} N, {LEAST[share]} are needed"
     return "the mean bounds leave out less than half of what is possible"
-
-
-def _explain_no_regime(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        "SELECT count(*) AS rows FROM regimes_by_sequence WHERE query = $query AND regime = 'II'"
-    )
-    return None if columns["rows"][0] else "no head has a regime II"
 
 
 _within = partial(Claim, alternatives=True, rows_of="pairs of head and N", least_rows=LEAST["covered"])
@@ -210,6 +201,8 @@ CLAIMS = (
         null="margins of either sign: a share of 1/2",
         rows_of="heads with the regime",
         premise="heads with a regime II",
-        explain_gap=_explain_no_regime,
+        explain_gap=require(
+            "SELECT count(*) FROM regimes_by_sequence WHERE query = $query AND regime = 'II'", "no head has a regime II"
+        ),
     ),
 )

@@ -16,8 +16,7 @@ from geometry.statistics.arrangements import Association, associate, correlate_h
 from geometry.statistics.intervals import DIFFERENCE, estimate_mean
 from geometry.statistics.verdicts import correct_holm
 
-LEAST_LOSS = 0.01
-"""Smallest mean increase of the loss, in nats, that is worth an explanation."""
+LEAST_LOSS = 0.01  # Smallest mean increase of the loss, in nats, that is worth an explanation
 
 NO_EFFECTS = "the study has no effects"
 """Why a study without interventions tests none of these; such claims are left out of its page."""
@@ -268,23 +267,19 @@ def _test_difference(difference: Association) -> dict[str, float]:
 
 
 def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
-    columns = evidence.ask_columns(f"SELECT count(*) AS rows, max(delta_loss) AS most FROM {table}")
-    if not columns["rows"][0]:
+    if not evidence.count(f"SELECT count(*) FROM {table}"):
         return NO_EFFECTS
-    most = float(columns["most"][0])
-    if not most >= LEAST_LOSS:
+    if not evidence.count(f"SELECT count(*) FROM {table} WHERE delta_loss >= {LEAST_LOSS}"):
         what = "head" if table == "head_ablation" else "policy"
         return f"no {what} costs {LEAST_LOSS} nats"
     return explain_few_groups(evidence) if table == "head_ablation" else None
 
 
 def _explain_no_selected(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        "SELECT count(*) AS rows, count(*) FILTER (WHERE kind = 'selected') AS known FROM head_ablation"
-    )
-    if columns["known"][0]:
+    rows = "SELECT count(*) FROM head_ablation"
+    if evidence.count(f"{rows} WHERE kind = 'selected'"):
         return explain_few_groups(evidence)
-    return "the study keeps 16 keys of no head alone" if columns["rows"][0] else NO_EFFECTS
+    return "the study keeps 16 keys of no head alone" if evidence.count(rows) else NO_EFFECTS
 
 
 def _compare_budgets(name: str, statement: str, measure: str, clause: str) -> Claim:

@@ -49,10 +49,8 @@ class Sample:
     of_sequences: F64
     """The numbers of all sequences whose mean it is, or jackknife pseudo-values, on the measure's scale, (S,); NaN
     where a sequence has none."""
-    rows: int
-    """Number of heads, KV heads or other rows behind it."""
-    whole: float | None = None
-    """The statistic of all sequences on the measure's scale, if it is not the mean."""
+    rows: int  # Number of heads, KV heads or other rows behind it
+    whole: float | None = None  # The statistic of all sequences on the measure's scale, if it is not the mean
     arranged: Arrangements | None = None
     """Of an association, or a change over layers, the p values of random arrangements."""
 
@@ -84,8 +82,7 @@ class Sample:
 class Evidence:
     """A study whose tables have landed, except those of measures and claims."""
 
-    connection: duckdb.DuckDBPyConnection
-    """A connection to its database, which holds one study."""
+    connection: duckdb.DuckDBPyConnection  # A connection to its database, which holds one study
 
     @property
     def query(self) -> int:
@@ -132,6 +129,10 @@ class Evidence:
             name: np.ma.filled(column.astype(np.float64), np.nan) if column.dtype.kind in "fiub" else np.asarray(column)
             for name, column in self._ask(statement).items()
         }
+
+    def count(self, statement: str) -> int:
+        """The only number of an answer; 0 for NULL."""
+        return int(np.ma.filled(next(iter(self._ask(statement).values())), 0)[0])
 
     def ask_means(self, statement: str) -> dict[str, Sample]:
         """Measures from an answer with the columns sequence, measure, value and rows, in the order of their names."""

@@ -25,25 +25,19 @@ much among themselves (``benchmarks.random_weights``)."""
 class FactSources:
     """What sentences are made of."""
 
-    estimates: Mapping[str, Estimate]
-    """The measures of the study."""
-    profiles: Mapping[str, Profile]
-    """The profiles over layers."""
-    queries: tuple[int, int]
-    """Position of the first and of the last measured query."""
+    estimates: Mapping[str, Estimate]  # The measures of the study
+    profiles: Mapping[str, Profile]  # The profiles over layers
+    queries: tuple[int, int]  # Position of the first and of the last measured query
 
     def share(self, measure: str) -> str:
         """A share as a percentage."""
         return percent(float(self.estimates[measure].value))
 
-    def value(self, measure: str) -> str:
-        """A number."""
-        return number(float(self.estimates[measure].value))
-
-    def ends(self, measure: str) -> str:
-        """The interval of a number, without sign if it is negative throughout."""
-        low, high = sorted(abs(float(end)) for end in (self.estimates[measure].low, self.estimates[measure].high))
-        return f"{number(low)} to {number(high)}"
+    def size(self, measure: str) -> str:
+        """A difference with its interval, without sign."""
+        estimate = self.estimates[measure]
+        low, high = sorted(abs(float(end)) for end in (estimate.low, estimate.high))
+        return f"{number(abs(float(estimate.value)))} ({number(low)} to {number(high)})"
 
     def points(self, measure: str) -> str:
         """A difference of shares with its interval, without sign, in percentage points."""
@@ -62,16 +56,11 @@ class Fact:
     """A fact that a study may show."""
 
     name: str
-    subject: str
-    """What it is about; a page tells one fact of each subject."""
-    measure: str
-    """The measure that is 0 if there is nothing to tell."""
-    write: Callable[[FactSources], str]
-    """Its sentence, if the measure is not 0."""
-    shown_by: str
-    """The figure of the report that shows it."""
-    needs_twin: bool = True
-    """Whether random weights may show it too, so that it is not told without a twin."""
+    subject: str  # What it is about; a page tells one fact of each subject
+    measure: str  # The measure that is 0 if there is nothing to tell
+    write: Callable[[FactSources], str]  # Its sentence, if the measure is not 0
+    shown_by: str  # The figure of the report that shows it
+    needs_twin: bool = True  # Whether random weights may show it too, so that it is not told without a twin
     applies: Callable[[FactSources], bool] = lambda _: True
     """Whether it is the one to test, of two that exclude each other."""
 
@@ -103,17 +92,16 @@ def _write_kinds_of_layers(quantity: str, name: str, source: FactSources) -> str
 
 def _write_chance(measure: str, name: str, other: str, source: FactSources) -> str:
     moves = "above" if source.rises(measure) else "below"
-    size = number(abs(float(source.estimates[measure].value)))
-    return f"{name} of the keys of most weight is {size} ({source.ends(measure)}) {moves} that of {other}."
+    return f"{name} of the keys of most weight is {source.size(measure)} {moves} that of {other}."
 
 
 def _write_association(measure: str, name: str, source: FactSources) -> str:
     more = "more" if source.rises(measure) else "less"
     estimate = source.estimates[measure]
-    ends = f"{number(float(estimate.low))} to {number(float(estimate.high))}"
+    value, low, high = (number(float(end)) for end in (estimate.value, estimate.low, estimate.high))
     return (
         f"Of the heads of a layer, those whose sink is more similar to the other value states have {more} {name} "
-        f"(correlation {source.value(measure)}, {ends})."
+        f"(correlation {value}, {low} to {high})."
     )
 
 
@@ -127,19 +115,16 @@ def _write_focus(source: FactSources) -> str:
 
 
 def _write_context(source: FactSources) -> str:
-    first, last = source.queries
-    measure = "recall_over_context"
+    (first, last), measure = source.queries, "recall_over_context"
     moves = "higher" if source.rises(measure) else "lower"
-    size = number(abs(float(source.estimates[measure].value)))
     return (
-        f"Recall among {last + 1:,} keys is {size} ({source.ends(measure)}) {moves} than among {first + 1:,}, at the "
-        "same N (mean over heads and ln N)."
+        f"Recall among {last + 1:,} keys is {source.size(measure)} {moves} than among {first + 1:,}, at the same N "
+        "(mean over heads and ln N)."
     )
 
 
 def _write_kinds(measure: str, kinds: str, one: str, other: str, source: FactSources) -> str:
-    more = one if source.rises(measure) else other
-    less = other if source.rises(measure) else one
+    more, less = (one, other) if source.rises(measure) else (other, one)
     return f"{kinds} are commoner in the {more} than in the {less} (by {source.points(measure)})."
 
 
@@ -203,12 +188,8 @@ FACTS = (
 def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float | None]) -> dict[str, int]:
     """Rank the facts that are to be told, from 1: those of largest effect, one of each subject.
 
-    Parameters
-    ----------
-    p_values
-        The p value of every fact that could be tested, by name.
-    effects
-        How much of each is certain, None if not known; a fact is told if that is at least ``LEAST_EFFECT``.
+    ``p_values``: of every fact that could be tested, by name; ``effects``: how much of each is certain, None if not
+    known; a fact is told if that is at least ``LEAST_EFFECT``.
     """
     corrected = dict(zip(p_values, correct_holm(p_values.values()), strict=True))
     known = {fact: effects.get(fact.name) or 0.0 for fact in FACTS}

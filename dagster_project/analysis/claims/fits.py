@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LEAST_BEYOND, LOGARITHM, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import LEAST_BEYOND, LOGARITHM, Claim, Measure, Part, Samples, require
 from geometry.statistics.intervals import POSITIVE, compute_pseudo_values
 from reports.findings.claims import BEYOND
 
@@ -93,18 +93,10 @@ def _measure_weights(evidence: Evidence) -> Samples:
 
 
 def _explain_no_similarity(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        f"SELECT count(*) FILTER (WHERE mean_cosine >= {LEAST_SIMILARITY}) AS alike, count(*) AS of_all "
-        "FROM cosine_by_distance WHERE distance = 1"
-    )
-    similar, of_all = (int(columns[name][0]) for name in ("alike", "of_all"))
-    condition = f"neighbours have a mean cosine of {LEAST_SIMILARITY:g} in {similar} of {of_all} KV heads"
-    return None if similar else condition
-
-
-def _explain_no_fit(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns("SELECT status FROM assumption_weights_model WHERE query = $query")
-    return None if columns["status"].size and columns["status"][0] == "ok" else "the mean weights have no fit"
+    pairs = "SELECT count(*) FROM cosine_by_distance WHERE distance = 1"
+    if evidence.count(f"{pairs} AND mean_cosine >= {LEAST_SIMILARITY}"):
+        return None
+    return f"neighbours have a mean cosine of {LEAST_SIMILARITY:g} in 0 of {evidence.count(pairs)} KV heads"
 
 
 ALIKE = f"neighbours with a mean cosine of {LEAST_SIMILARITY:g} or more: exp(-β k) fits a curve of zeros"
@@ -116,7 +108,14 @@ _of_similarity = partial(
     premise=ALIKE,
     explain_gap=_explain_no_similarity,
 )
-_of_weights = partial(Claim, premise="a fit of the model's mean weights", explain_gap=_explain_no_fit)
+_of_weights = partial(
+    Claim,
+    premise="a fit of the model's mean weights",
+    explain_gap=require(
+        "SELECT count(*) FROM assumption_weights_model WHERE query = $query AND status = 'ok'",
+        "the mean weights have no fit",
+    ),
+)
 
 CLAIMS = (
     _of_similarity(

@@ -42,6 +42,7 @@ from geometry.statistics.verdicts import (
     join_parts,
 )
 from reports.findings.claims import BEYOND
+from reports.findings.numbers import count
 from storage.warehouse.connection import connect, locate_database
 from storage.warehouse.rows import build_listed
 
@@ -59,12 +60,9 @@ class Twin:
     """What is compared of the study of random weights."""
 
     name: str
-    values: Mapping[str, F64]
-    """By measure: the number of every sequence, NaN without one."""
-    verdicts: Mapping[str, str]
-    """The verdict on every claim."""
-    measures: Mapping[str, tuple[float, float, float]]
-    """Value and interval of every measure."""
+    values: Mapping[str, F64]  # By measure: the number of every sequence, NaN without one
+    verdicts: Mapping[str, str]  # The verdict on every claim
+    measures: Mapping[str, tuple[float, float, float]]  # Value and interval of every measure
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,8 @@ class Judgement:
     """A claim with its tests."""
 
     claim: Claim
-    parts: tuple[tuple[Part, Sample, Sides], ...]
-    """The comparisons whose measures exist."""
-    reason: str | None
-    """Why it is not testable; None if it is."""
+    parts: tuple[tuple[Part, Sample, Sides], ...]  # The comparisons whose measures exist
+    reason: str | None  # Why it is not testable; None if it is
     beside: Mapping[str, Sample] = field(default_factory=dict)
     """At the last query, the measures that are judged at every query; told, not judged."""
 
@@ -94,31 +90,21 @@ def read_twin(home: Home, name: str | None) -> Twin | None:
     """The measures of a landed twin; None if the study has none, or it has not landed with measures."""
     if name is None or not locate_database(home.warehouse, name).exists():
         return None
+    columns = ("claim, verdict FROM claims", "measure, of_sequences, value, value_low, value_high FROM measures")
     with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
-        verdicts = _ask(connection, "SELECT claim, verdict FROM claims WHERE study = $study", name)
-        measures = _ask(
-            connection,
-            "SELECT measure, of_sequences, value, value_low, value_high FROM measures WHERE study = $study",
-            name,
+        verdicts, measures = (
+            connection.execute(f"SELECT {some} WHERE study = $study", {"study": name}).fetchall() for some in columns
         )
     values = {measure: np.array(numbers, np.float64) for measure, numbers, *_ in measures}
     ends = {measure: (value, low, high) for measure, _, value, low, high in measures}
     return Twin(name, values, dict(verdicts), ends) if verdicts else None
 
 
-def _ask(connection: duckdb.DuckDBPyConnection, statement: str, study: str) -> list[tuple[Any, ...]]:
-    return connection.execute(statement, {"study": study}).fetchall()
-
-
 def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of the tables of measures, facts and claims, and of what is computed from the same arrays.
 
-    Parameters
-    ----------
-    connection
-        A connection to the database of the study, whose other tables are filled.
-    twin
-        The study of random weights that it is compared with, if it has landed.
+    ``connection``: to the database of the study, whose other tables are filled; ``twin``: the study of random weights
+    that it is compared with, if it has landed.
     """
     evidence = Evidence(connection)
     samples = measure_study(evidence, twin)
@@ -126,13 +112,14 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     profiles = layers.compute_profiles(evidence)
     source = facts.FactSources(estimates, profiles, evidence.ends)
     judged = settle_claims([judge_claim(claim, evidence, samples) for claim in CLAIMS])
-    decided = decide_study(judged)
+    verdicts = dict.fromkeys((one.claim.name for one in judged), "not testable") | decide_claims(judged)
+    level = ERROR_RATE / max(1, sum(verdict == "undecided" for verdict in verdicts.values()))
     rows: dict[str, Iterable[Row]] = {
         "measures": _list_measures(samples, estimates, twin),
         "layer_profiles": _list_profiles(profiles),
         "facts": _list_facts(samples, source, twin),
-        "claim_parts": _list_parts(judged, estimates, decided),
-        "claims": _list_claims(judged, estimates, evidence, twin, decided),
+        "claim_parts": _list_parts(judged, estimates, verdicts, level),
+        "claims": _list_claims(judged, estimates, evidence, twin, verdicts, level),
         "loss_associations": effects.correlate_losses(evidence),
         "query_means": queries.list_rows(evidence),
         **plane.list_rows(evidence),
@@ -195,10 +182,14 @@ def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
     return [Part(name, part.direction, part.threshold) for name in names]
 
 
+def scale_threshold(part: Part) -> float:
+    """The threshold of a part on the scale of its measure."""
+    return find_measure(part.measure).scale.forward(part.threshold)
+
+
 def compare_part(part: Part, sample: Sample, end: End = "value") -> Sides:
     """Test one comparison."""
-    threshold = find_measure(part.measure).scale.forward(part.threshold)
-    return sample.compare(threshold, above=part.direction in {">", ">="}, end=end)
+    return sample.compare(scale_threshold(part), above=part.above, end=end)
 
 
 def settle_claims(judged: Sequence[Judgement]) -> list[Judgement]:
@@ -232,31 +223,12 @@ def correct_claims(judged: Sequence[Judgement]) -> dict[str, float]:
     return {one.claim.name: p for one, p in zip(testable, corrected, strict=True)}
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """The verdicts of a study."""
-
-    verdicts: Mapping[str, str]
-    """On every claim."""
-    of_parts: Mapping[str, Sequence[str]]
-    """On the parts of every claim."""
-    level: float
-    """The largest two-sided p value of a verdict: what Holm's correction asks of the claims that are left undecided."""
-
-
-def decide_study(judged: Sequence[Judgement]) -> Decisions:
-    """Decide all claims and their parts."""
-    verdicts = {one.claim.name: "not testable" for one in judged} | decide_claims(judged)
-    level = ERROR_RATE / max(1, sum(verdict == "undecided" for verdict in verdicts.values()))
-    of_parts = {one.claim.name: decide_parts(one, verdicts[one.claim.name], level) for one in judged}
-    return Decisions(verdicts, of_parts, level)
-
-
 def decide_parts(one: Judgement, verdict: str, level: float) -> list[str]:
     """The verdicts on the parts of a claim: that of the claim if it needs all of them, else by each part's own p value.
 
     That is multiplied by the number of parts, as where one of them decides the claim, so that the verdict on the claim
-    follows from those on its parts.
+    follows from those on its parts. ``level``: the largest two-sided p value of a verdict, what Holm's correction asks
+    of the claims that are left undecided.
     """
     number = max(1, len(one.parts))
     if verdict in {"not testable", "not supported" if one.claim.alternatives else "supported"}:
@@ -280,7 +252,7 @@ def _find_reason(
         return f"it needs {claim.least_rows} {claim.rows_of} and has {rows}"
     sequences = min(sample.sequences for _, sample, _ in parts)
     if sequences < LEAST_SEQUENCES:
-        return f"{sequences} sequence{'s' if sequences != 1 else ''} measured, {LEAST_SEQUENCES} are needed"
+        return f"{count(sequences, 'sequence')} measured, {LEAST_SEQUENCES} are needed"
     return None
 
 
@@ -331,12 +303,8 @@ def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
 def _list_profiles(profiles: Mapping[str, layers.Profile]) -> Iterator[Row]:
     """The rows of ``layer_profiles``."""
     for quantity, profile in profiles.items():
-        for place, layer in enumerate(profile.layers.tolist()):
-            yield {
-                "quantity": quantity,
-                "layer": layer,
-                **_name_ends("value", estimate_mean(profile.values[:, place], SHARE)),
-            }
+        for layer, values in zip(profile.layers.tolist(), profile.values.T, strict=True):
+            yield {"quantity": quantity, "layer": layer, **_name_ends("value", estimate_mean(values, SHARE))}
 
 
 def _list_facts(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> Iterator[Row]:
@@ -387,14 +355,17 @@ def _compute_effect(fact: facts.Fact, sample: Sample, source: facts.FactSources,
     return float(np.nanmin([*ends, sign * apart.low, sign * apart.high]))
 
 
-def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate], decided: Decisions) -> Iterator[Row]:
+def _list_parts(
+    judged: Sequence[Judgement], estimates: Mapping[str, Estimate], verdicts: Mapping[str, str], level: float
+) -> Iterator[Row]:
     """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
     for one in judged:
-        tested = [(part, sides) for part, _, sides in one.parts]
-        for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
+        tested: list[tuple[Part, Sides | None]] = [(part, sides) for part, _, sides in one.parts]
+        tested = tested or [(part, None) for part in one.claim.parts]
+        of_parts = decide_parts(one, verdicts[one.claim.name], level)
+        for place, ((part, sides), verdict) in enumerate(zip(tested, of_parts, strict=True)):
             row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
-            row["verdict"] = decided.of_parts[one.claim.name][place]
-            row["label"] = name_part(one.claim, part, find_measure(part.measure))
+            row |= {"verdict": verdict, "label": name_part(one.claim, part, find_measure(part.measure))}
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}
@@ -406,13 +377,14 @@ def _list_claims(
     estimates: Mapping[str, Estimate],
     evidence: Evidence,
     twin: Twin | None,
-    decided: Decisions,
+    verdicts: Mapping[str, str],
+    level: float,
 ) -> Iterator[Row]:
     """The rows of ``claims``."""
     corrected = correct_claims(judged)
     for one in judged:
-        verdict = decided.verdicts[one.claim.name]
-        need = count_needed(one, decided.level / 2) if verdict == "undecided" else Requirement()
+        verdict = verdicts[one.claim.name]
+        need = count_needed(one, level / 2) if verdict == "undecided" else Requirement()
         shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
         beside = [(find_measure(name), estimates[name]) for name in one.beside]
         yield {
@@ -443,7 +415,10 @@ def count_needed(one: Judgement, level: float) -> Requirement:
     If they are all on the supporting side, every part needs a p value of ``level``; if not, one of those on the other
     side needs one of ``level`` over the number of parts. Of alternatives it is the reverse.
     """
-    sides = [_find_side(part, sample) for part, sample, _ in one.parts]
+    sides = [
+        (sample.value >= scale_threshold(part) if part.above else sample.value <= scale_threshold(part))
+        for part, sample, _ in one.parts
+    ]
     supports = any(sides) if one.claim.alternatives else all(sides)
     if supports != one.claim.alternatives:
         needs = [_count_part(part, sample, level, supports) for part, sample, _ in one.parts]
@@ -458,22 +433,12 @@ def count_needed(one: Judgement, level: float) -> Requirement:
     return min(known, key=lambda need: need.sequences or 0) if known else needs[0]
 
 
-def _find_side(part: Part, sample: Sample) -> bool:
-    """Whether the estimate of a part is on the supporting side of its threshold."""
-    threshold, above = find_measure(part.measure).scale.forward(part.threshold), part.direction in {">", ">="}
-    return bool(sample.value >= threshold if above else sample.value <= threshold)
-
-
 def _count_part(part: Part, sample: Sample, level: float, supports: bool) -> Requirement:
     """What would give one part a one-sided p value of ``level``; its arrangements must already have one."""
-    threshold = find_measure(part.measure).scale.forward(part.threshold)
-    above = (part.direction in {">", ">="}) == supports
-    if (
-        sample.arranged is not None
-        and (supports or threshold == 0)
-        and sample.arranged.p(above=above, end="high") > level
-    ):
-        return Requirement(limited_by=sample.arranged.what)
+    threshold, arranged = scale_threshold(part), sample.arranged
+    counts = supports or threshold == 0
+    if arranged is not None and counts and arranged.p(above=part.above == supports, end="high") > level:
+        return Requirement(limited_by=arranged.what)
     return Requirement(count_sequences_needed(sample.of_sequences, threshold, level, value=sample.value))
 
 
@@ -481,8 +446,8 @@ def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %.
 
     One with parts that are such differences says so itself. A twin that leaves every query out is compared at the last
-    one. None if the claim cannot be tested on the twin: where it
-    lacks what the claim presupposes, its measures say nothing.
+    one. None if the claim cannot be tested on the twin: where it lacks what the claim presupposes, its measures say
+    nothing.
     """
     if one.claim.exceeds_twin:
         return True
@@ -496,6 +461,6 @@ def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     ]
     if len(pairs) < len(one.parts):
         return None
-    sides = [compare_with_threshold(apart, 0.0, above=part.direction in {">", ">="}) for part, apart in pairs]
+    sides = [compare_with_threshold(apart, 0.0, above=part.above) for part, apart in pairs]
     joined = join_alternatives(sides) if one.claim.alternatives else join_parts(sides)
     return joined.supports <= ERROR_RATE / 2

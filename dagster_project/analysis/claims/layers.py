@@ -11,8 +11,7 @@ from geometry.arrays import F64, I64
 from geometry.statistics.arrangements import Change, measure_change
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
-LEAST_LAYERS = 4
-"""Layers that a profile needs; of fewer, no order is rare."""
+LEAST_LAYERS = 4  # Layers that a profile needs; of fewer, no order is rare
 
 QUANTITIES = {
     "sink_weight": ("attention_rows", "weight of the sink"),
@@ -51,12 +50,9 @@ CLAIMS: tuple[Claim, ...] = ()
 class Profile:
     """The means of a quantity over the heads of each layer."""
 
-    layers: I64
-    """Numbers of the layers that have the quantity, (L,)."""
-    values: F64
-    """Means over their heads, (S, L)."""
-    change: Change | None
-    """How they differ; None for too few layers or sequences."""
+    layers: I64  # Numbers of the layers that have the quantity, (L,)
+    values: F64  # Means over their heads, (S, L)
+    change: Change | None  # How they differ; None for too few layers or sequences
 
 
 def compute_profiles(evidence: Evidence) -> Mapping[str, Profile]:

@@ -66,19 +66,14 @@ def measure(evidence: Evidence) -> Samples:
 
 def _measure_expected(evidence: Evidence) -> Samples:
     """The median of ``cv_of_expected_norm``, with the jackknife; none without it."""
-    whole = evidence.ask_columns(
-        "SELECT median(cv_of_expected_norm) AS value, count(cv_of_expected_norm) AS rows FROM assumption_norms"
-    )
+    known = "FROM assumption_norms WHERE cv_of_expected_norm IS NOT NULL"
+    whole = evidence.ask_columns(f"SELECT cv_of_expected_norm AS value {known}")["value"]
     left_out = evidence.ask_columns(
-        """
-        SELECT median(cv_without_sequence) AS value FROM assumption_norms_by_sequence
-        GROUP BY sequence ORDER BY sequence
-        """
-    )
-    value = float(whole["value"][0])
-    if np.isnan(value):
+        "SELECT sequence, median(cv_without_sequence) AS value FROM assumption_norms_by_sequence GROUP BY 1 ORDER BY 1"
+    )["value"]
+    if not whole.size:
         return {}
-    return {"cv_of_expected_norm": Sample.of_jackknife(value, left_out["value"], int(whole["rows"][0]))}
+    return {"cv_of_expected_norm": Sample.of_jackknife(float(np.median(whole)), left_out, whole.size)}
 
 
 def read_sink_times(evidence: Evidence) -> F64:
@@ -91,9 +86,8 @@ def read_sink_times(evidence: Evidence) -> F64:
 
 def _explain_no_sink(evidence: Evidence) -> str | None:
     times = read_sink_times(evidence)
-    if (times >= SINK_TIMES).any():
-        return None
-    return f"position 0 gets {SINK_TIMES:g} times the uniform share in 0 of {times.size} heads"
+    none = f"position 0 gets {SINK_TIMES:g} times the uniform share in 0 of {times.size} heads"
+    return None if (times >= SINK_TIMES).any() else none
 
 
 CLAIMS = (

@@ -63,9 +63,8 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _explain_no_contrast(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns("SELECT count(*) AS heads FROM head_labels WHERE label = 'sink'")
-    resting, every = int(columns["heads"][0]), len(evidence.heads["layer"])
-    if 0 < resting < every:
+    resting = evidence.count("SELECT count(*) FROM head_labels WHERE label = 'sink'")
+    if 0 < resting < len(evidence.heads["layer"]):
         return None
     return f"{'every' if resting else 'no'} head gives most of its weight to the sink"
 

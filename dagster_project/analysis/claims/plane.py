@@ -10,11 +10,8 @@ from geometry.arrays import F64
 from geometry.statistics.components import Plane, fit_plane
 from geometry.statistics.intervals import SHARE, average_known, leave_one_out
 
-CURVES = ("cos_sink", "cos_last", "recall")
-"""The curves of a head, one after the other."""
-
-POINTS = 24
-"""Points of each curve, in equal steps of ln N from 1 to the largest N of the head."""
+CURVES = ("cos_sink", "cos_last", "recall")  # The curves of a head, one after the other
+POINTS = 24  # Points of each curve, in equal steps of ln N from 1 to the largest N of the head
 
 MEASURES = {
     "plane_share": Measure(

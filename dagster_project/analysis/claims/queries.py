@@ -13,14 +13,12 @@ from geometry.arrays import F64
 from geometry.statistics.intervals import DIFFERENCE, SHARE, UNBOUNDED, Domain, estimate_mean
 from sql.columns import OF_QUERIES
 
-LEAST_KEYS = 32
-"""Keys of the queries that are averaged: with fewer, levels are means over few N."""
+LEAST_KEYS = 32  # Keys of the queries that are averaged: with fewer, levels are means over few N
 
 EVERY = "_at_every_query"
 """Ends the name of a measure that averages all queries, of one that has the last alone and is judged without them."""
 
-MOST_APART = 0.05
-"""Largest typical distance of two levels that are said to be alike."""
+MOST_APART = 0.05  # Largest typical distance of two levels that are said to be alike
 
 SQUARE = Scale(lambda root: root * root, lambda square: np.sign(square) * np.sqrt(np.abs(square)))
 """The square of a root mean square; estimates without the share of chance may be below 0."""
@@ -175,13 +173,10 @@ def _read_sequences(evidence: Evidence) -> dict[str, F64]:
 
 
 def _explain_no_queries(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        f"SELECT count(*) AS rows, count(*) FILTER (WHERE n_keys >= {LEAST_KEYS} AND query <> $query) AS known "
-        "FROM query_heads"
-    )
-    if columns["known"][0]:
+    rows = "SELECT count(*) FROM query_heads"
+    if evidence.count(f"{rows} WHERE n_keys >= {LEAST_KEYS} AND query <> $query"):
         return None
-    return f"no query but the last sees {LEAST_KEYS} keys" if columns["rows"][0] else "the study has no every_query"
+    return f"no query but the last sees {LEAST_KEYS} keys" if evidence.count(rows) else "the study has no every_query"
 
 
 CLAIMS = (

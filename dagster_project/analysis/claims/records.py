@@ -11,8 +11,7 @@ from dagster_project.analysis.claims.evidence import Evidence, Sample
 from geometry.statistics.intervals import UNBOUNDED, Domain
 from reports.findings.claims import BEYOND
 
-Direction = Literal["<=", "<", ">=", ">"]
-"""Comparison of a measure with a threshold that supports a claim."""
+Direction = Literal["<=", "<", ">=", ">"]  # Comparison of a measure with a threshold that supports a claim
 
 
 @dataclass(frozen=True)
@@ -24,20 +23,16 @@ class Scale:
 
 
 PLAIN = Scale(float, np.asarray)
-FISHER = Scale(lambda r: float(np.arctanh(r)), np.tanh)
-"""Fisher's z of a correlation."""
-LOGARITHM = Scale(lambda ratio: float(np.log(ratio)), np.exp)
-"""The natural logarithm of a ratio."""
+FISHER = Scale(lambda r: float(np.arctanh(r)), np.tanh)  # Fisher's z of a correlation
+LOGARITHM = Scale(lambda ratio: float(np.log(ratio)), np.exp)  # The natural logarithm of a ratio
 
 
 @dataclass(frozen=True)
 class Measure:
     """One number of a model."""
 
-    meaning: str
-    """What it is, in a clause; for readers of the table ``measures``."""
-    label: str
-    """Its name in a sentence, such as “Recall”."""
+    meaning: str  # What it is, in a clause; for readers of the table `measures`
+    label: str  # Its name in a sentence, such as “Recall”
     domain: Domain = UNBOUNDED
     scale: Scale = PLAIN
 
@@ -50,30 +45,27 @@ class Part:
     direction: Direction
     threshold: float = 0.0
 
+    @property
+    def above(self) -> bool:
+        """Whether values above the threshold support it."""
+        return self.direction in {">", ">="}
+
 
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper, as comparisons of measures with thresholds."""
 
     name: str
-    source: str
-    """Figure, table or section of the paper that makes it."""
-    statement: str
-    """What the paper says."""
-    parts: tuple[Part, ...]
-    """All of these must hold; of alternatives, one."""
-    clause: str
-    """The claim as a clause that a sentence about a study can state."""
-    denial: str
-    """Its negation."""
-    shown_by: str
-    """The figure of the report that shows its measures."""
-    null: str
-    """What would satisfy it without the model, and how the test rules that out."""
+    source: str  # Figure, table or section of the paper that makes it
+    statement: str  # What the paper says
+    parts: tuple[Part, ...]  # All of these must hold; of alternatives, one
+    clause: str  # The claim as a clause that a sentence about a study can state
+    denial: str  # Its negation
+    shown_by: str  # The figure of the report that shows its measures
+    null: str  # What would satisfy it without the model, and how the test rules that out
     least_rows: int = 2
     rows_of: str = "heads"
-    premise: str | None = None
-    """What a study needs to test it, in words."""
+    premise: str | None = None  # What a study needs to test it, in words
     explain_gap: Callable[[Evidence], str | None] = field(default=lambda _: None)
     """Why a study lacks that; None if it does not."""
     alternatives: bool = False
@@ -84,9 +76,13 @@ class Claim:
         return any(part.measure.endswith(BEYOND) for part in self.parts)
 
 
+def require(statement: str, otherwise: str) -> Callable[[Evidence], str | None]:
+    """What explains a gap: the number that a statement asks for is 0."""
+    return lambda evidence: None if evidence.count(statement) else otherwise
+
+
 LEAST_BEYOND = 0.02
 """Least difference from random weights of a claim that needs one: models of random weights differ by as much among
 themselves (``benchmarks.random_weights``)."""
 
-Samples = Mapping[str, Sample]
-"""The measures of a study, by name; those that it does not have are left out."""
+Samples = Mapping[str, Sample]  # The measures of a study, by name; those that it does not have are left out

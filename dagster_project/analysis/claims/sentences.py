@@ -9,18 +9,15 @@ from geometry.statistics.intervals import Estimate
 from reports.findings.claims import format_threshold
 from reports.findings.numbers import format_with_interval, join_words
 
-Shown = tuple[Part, Measure, Estimate]
-"""A part of a claim, what it measures, and the estimate."""
+Shown = tuple[Part, Measure, Estimate]  # A part of a claim, what it measures, and the estimate
 
 
 @dataclass(frozen=True)
 class Requirement:
     """What would decide a claim."""
 
-    sequences: int | None = None
-    """Number of sequences; None if no number would."""
-    limited_by: str | None = None
-    """What of the model there is too little of, whatever the number of sequences."""
+    sequences: int | None = None  # Number of sequences; None if no number would
+    limited_by: str | None = None  # What of the model there is too little of, whatever the number of sequences
 
 
 def write_sentence(
@@ -40,15 +37,12 @@ def write_sentence(
     told = "; ".join(f"{measure.label}: {format_estimate(estimate)}" for measure, estimate in beside)
     numbers = _format_parts(claim, parts) + (f"; not judged, {told}" if told else "")
     if verdict == "undecided":
-        return f"Whether {claim.clause} is undecided ({numbers}{_format_need(need)})."
+        waits = f"; about {need.sequences:,} sequences would decide" if need.sequences is not None else ""
+        if need.limited_by is not None:
+            waits = f"; limited by the model’s {need.limited_by}, not by the text"
+        return f"Whether {claim.clause} is undecided ({numbers}{waits})."
     clause = claim.clause if verdict == "supported" else claim.denial
     return f"{clause[0].upper()}{clause[1:]} ({numbers})."
-
-
-def _format_need(need: Requirement) -> str:
-    if need.limited_by is not None:
-        return f"; limited by the model’s {need.limited_by}, not by the text"
-    return f"; about {need.sequences:,} sequences would decide" if need.sequences is not None else ""
 
 
 def _format_parts(claim: Claim, parts: Sequence[Shown]) -> str:

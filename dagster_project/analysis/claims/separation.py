@@ -6,7 +6,7 @@ import numpy as np
 
 from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples, require
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 from reports.findings.claims import BEYOND
 
@@ -14,11 +14,8 @@ LABELS = {"recall": "Recall", "specificity": "specificity", "auc": "AUC"}
 NULLS = {"random": "N keys at random", "shuffled": "shuffled value states"}
 THIRDS = ("first", "middle", "last")
 CURVES = ("recall", "specificity")
-CONTRASTS = (("first", "middle"), ("last", "middle"), ("first", "last"))
-"""Thirds of ln N that are compared."""
-
-DISTINGUISHABLE = (0.70, 0.85)
-"""Share of the selected keys that can be told apart, as reported for arXiv 2508.17821."""
+CONTRASTS = (("first", "middle"), ("last", "middle"), ("first", "last"))  # Thirds of ln N that are compared
+DISTINGUISHABLE = (0.70, 0.85)  # Share of the selected keys that can be told apart, as reported for arXiv 2508.17821
 
 MEASURES = {
     **{f"{name}_level": Measure(f"mean {LABELS[name]} over heads and ln N", LABELS[name], SHARE) for name in CURVES},
@@ -195,16 +192,6 @@ def measure(evidence: Evidence) -> Samples:
     return {name: sample for of_answer in answers for name, sample in of_answer.items()} | of_every
 
 
-def _explain_no_thirds(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns("SELECT count(recall_middle) AS known FROM head_levels WHERE query = $query")
-    return None if columns["known"][0] else "there are fewer than three values of N from 2 on"
-
-
-def _explain_no_nulls(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns("SELECT count(*) AS known FROM separability_by_sequence")
-    return None if columns["known"][0] else "the study computes no nulls"
-
-
 def _list_parts(null: str) -> tuple[Part, ...]:
     """Above a null, and by more than random weights are."""
     return tuple(
@@ -214,7 +201,12 @@ def _list_parts(null: str) -> tuple[Part, ...]:
     )
 
 
-_over_nulls = partial(Claim, shown_by="chance-by-n", premise="nulls (analysis.nulls)", explain_gap=_explain_no_nulls)
+_over_nulls = partial(
+    Claim,
+    shown_by="chance-by-n",
+    premise="nulls (analysis.nulls)",
+    explain_gap=require("SELECT count(*) FROM separability_by_sequence", "the study computes no nulls"),
+)
 
 CLAIMS = (
     _over_nulls(
@@ -281,6 +273,9 @@ CLAIMS = (
         shown_by="distinguishable-share",
         null="random weights, whose Recall is in the band in some architectures: above theirs",
         premise="an N in every third of ln N, and a twin of random weights",
-        explain_gap=_explain_no_thirds,
+        explain_gap=require(
+            "SELECT count(recall_middle) FROM head_levels WHERE query = $query",
+            "there are fewer than three values of N from 2 on",
+        ),
     ),
 )

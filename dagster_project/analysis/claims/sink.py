@@ -13,8 +13,7 @@ from geometry.arrays import F64
 from geometry.statistics.arrangements import Association, associate
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
-LEAST_SHARE = 0.5
-"""Share of the heads that must have a sink for the study to say what sinks do."""
+LEAST_SHARE = 0.5  # Share of the heads that must have a sink for the study to say what sinks do
 
 LEAST_ARRANGEMENTS = 1000
 """Ways to arrange KV groups within layers; with fewer, no association can be told from chance among many claims."""

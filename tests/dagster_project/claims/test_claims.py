@@ -20,7 +20,6 @@ from dagster_project.analysis.claims.judging import (
     correct_claims,
     count_needed,
     decide_claims,
-    decide_study,
     estimate_sample,
     find_measure,
     judge_claim,
@@ -247,7 +246,7 @@ class TestParts:
         name = found.claim.name
         assert decide_claims([edge])[name] == "supported", "by the share that was drawn"
         settled = settle_claims([edge])
-        assert decide_study(settled).verdicts[name] == "undecided"
+        assert decide_claims(settled)[name] == "undecided"
         assert correct_claims(settled)[name] > 0.05
         assert count_needed(settled[0], 0.025) == Requirement(limited_by="24 KV groups")
 
