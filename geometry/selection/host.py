@@ -95,39 +95,37 @@ def list_parts(keys: Keys, heads: int) -> list[slice]:
     return [slice(first, first + together) for first in range(0, heads, together)]
 
 
-def iterate_counts(weights: Floats, keys: Keys, room: Room) -> Iterator[Counts]:
-    """Counts and radii of heads that share value states; weights (head, n)."""
+def count_group(weights: Floats, keys: Keys, room: Room, outs: Sequence[Arrays]) -> None:
+    """Fill counts and radii of heads that share value states; weights (head, n), outs: the arrays of each head."""
+    space, zeros = make_space(weights.shape[1]), np.zeros(keys.states.shape[1])
     for part in list_parts(keys, len(weights)):
-        heads, space = arrange(weights[part], keys, sink=False), make_space(weights.shape[1])
-        for head, rows in zip(heads, scan_heads(keys, heads, (), room), strict=True):
-            out = Counts(*np.empty((2, len(head.a) - 1), np.int32), *np.empty((2, len(head.a) - 1)))
-            fill_counts(head, keys, rows, space, np.zeros(keys.states.shape[1]), out)
-            yield out
+        heads = arrange(weights[part], keys, sink=False)
+        for head, rows, arrays in zip(heads, scan_heads(keys, heads, (), room), outs[part], strict=True):
+            fill_counts(head, keys, rows, space, zeros.copy(), Counts(**arrays))
+            restore_lengths(arrays, keys.exponent)
 
 
-def iterate_profiles(
-    weights: Floats, keys: Keys, scan: Scan, *, kappas: F64, unit: float, sink: bool
-) -> Iterator[tuple[Head, Any]]:
-    """The heads as arranged, and their ``Profile``.
+def profile_group(
+    weights: Floats, keys: Keys, scan: Scan, outs: Sequence[Arrays], *, kappas: F64, unit: float, sink: bool
+) -> Iterator[Head]:
+    """Fill the arrays of ``CURVES`` of heads that share value states, lengths times 2^−exponent.
 
-    weights: (head, n); keys, scan: from ``prepare_scan``; unit: from ``choose_unit``.
+    weights: (head, n); keys, scan: from ``prepare_scan``; outs: the arrays of each head; unit: from ``choose_unit``.
+    Yields every head, as arranged, once its arrays are filled.
     """
     n, d = keys.states.shape
     for part in list_parts(keys, len(weights)):
-        heads, outs, steepness = arrange(weights[part], keys, sink=sink), [], []
-        for head in heads:
-            arrays = make_arrays(SelectionProfile, (), n, len(kappas))
-            out: Any = Profile(*(arrays[name] for name in CURVES))
+        heads, steepness = arrange(weights[part], keys, sink=sink), []
+        profiles: list[Any] = [Profile(*(arrays[name] for name in CURVES)) for arrays in outs[part]]
+        for head, out in zip(heads, profiles, strict=True):
             ordered = (head.alpha * keys.norm)[head.order]
             gather_ingredients(ordered, head.sink, out.s_in, out.a_min_in, out.a_max_in, out.a_max_out)
             breadth = (out.a_max_in + out.a_max_out + out.s_in) * unit
-            outs.append(out)
             steepness.append(compute_steepness(kappas, breadth, d, head.factor))
-        results = scan(keys, heads, steepness)
-        for head, rows, of, out in zip(heads, results, steepness, outs, strict=True):
-            sums, directions = np.zeros((3, d)), find_directions(head, keys)
-            fill_profile(head, keys, rows, of, make_space(n), sums, directions, out)
-            yield head, out
+        results, space = scan(keys, heads, steepness), make_space(n)
+        for head, rows, of, out in zip(heads, results, steepness, profiles, strict=True):
+            fill_profile(head, keys, rows, of, space, np.zeros((3, d)), find_directions(head, keys), out)
+            yield head
 
 
 @compile_row_kernel

@@ -16,9 +16,9 @@ from geometry.assumptions.values import cosines_with_one, mean_cosines, summaris
 from geometry.bounds.scale_free import bound_ordered
 from geometry.grids import quantile_over_ln_n
 from geometry.inputs import check_heads, choose_device
-from geometry.quantities import SELECTION, ScaleFreeBounds, list_declared
+from geometry.quantities import SELECTION, ScaleFreeBounds, SelectionProfile, list_declared
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
-from geometry.selection.host import CURVES, Scan, choose_unit, iterate_profiles, prepare_scan
+from geometry.selection.host import CURVES, Scan, choose_unit, make_arrays, prepare_scan, profile_group
 from geometry.selection.outputs import ERRORS, fill_errors, output_parts
 from geometry.selection.profile import Scale, estimate_scratch_bytes
 from geometry.selection.scan import Keys
@@ -142,12 +142,14 @@ def _fill_profiles(
     """Fill the arrays with a number per N for the heads of a KV group, from ``head`` on; weights (group, n)."""
     unit = choose_unit(scale, float(np.median(keys.norm[int(sink) :])), keys.exponent)
     steepness = np.asarray(kappas, np.float64)
-    results = iterate_profiles(weights, keys, scan, kappas=steepness, unit=unit, sink=sink)
+    arrays = make_arrays(SelectionProfile, (len(weights),), len(keys.norm), len(kappas))
+    outs = [{name: arrays[name][index] for name in CURVES} for index in range(len(weights))]
+    filled = profile_group(weights, keys, scan, outs, kappas=steepness, unit=unit, sink=sink)
     mean, errors = keys.states.mean(axis=0, dtype=np.float64), np.empty((len(ERRORS), len(keys.norm) - 1))
-    for index, (arranged, curves) in enumerate(results):
+    for index, (arranged, curves) in enumerate(zip(filled, outs, strict=True)):
         bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], keys.states.shape[1])
         fill_errors(arranged.alpha, keys.states, mean, arranged.order, errors)
-        made = curves._asdict() | _name_scale_free(bounds) | dict(zip(ERRORS, errors, strict=True))
+        made = curves | _name_scale_free(bounds) | dict(zip(ERRORS, errors, strict=True))
         _store(made, out, head + index)
 
 

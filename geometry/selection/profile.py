@@ -5,7 +5,7 @@ not belong here: how the numbers are computed (``geometry.selection.host``), all
 (``geometry.selection.layers``) and files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -23,15 +23,14 @@ from geometry.inputs import (
 )
 from geometry.quantities import SelectionCounts, SelectionProfile
 from geometry.selection.host import (
-    Scan,
     choose_unit,
-    iterate_counts,
-    iterate_profiles,
+    count_group,
     make_arrays,
     prepare_scan,
+    profile_group,
     restore_lengths,
 )
-from geometry.selection.scan import PRODUCT_ROWS, Keys, Room, choose_width, count_together, make_room, prepare_keys
+from geometry.selection.scan import PRODUCT_ROWS, choose_width, count_together, make_room, prepare_keys
 from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
@@ -154,60 +153,32 @@ def _profile_heads(
     weights: NDArray[Any], values: NDArray[Any], place: str, *, kappas: Sequence[float], scale: str, sink: bool
 ) -> SelectionProfile:
     """The profile of every head, one KV group after another."""
-    n, lead = weights.shape[-1], broadcast_lead(weights, values)
-    arrays = make_arrays(SelectionProfile, lead, n, len(kappas))
-    for at, rows, states in iterate_groups(weights, values):
-        places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
-        _profile_group(rows, *prepare_scan(states, place), places, arrays, kappas=kappas, scale=scale, sink=sink)
+    arrays = make_arrays(SelectionProfile, broadcast_lead(weights, values), weights.shape[-1], len(kappas))
+    for rows, states, outs in _iterate_places(weights, values, arrays):
+        keys, scan = prepare_scan(states, place)
+        value_scale = float(np.median(keys.norm[int(sink) :]))
+        unit, steepness = choose_unit(scale, value_scale, keys.exponent), np.asarray(kappas, np.float64)
+        filled = profile_group(rows, keys, scan, outs, kappas=steepness, unit=unit, sink=sink)
+        for of_head, out, _ in zip(rows, outs, filled, strict=True):
+            out["value_scale"][...], out["weight_sum"][...] = value_scale, of_head.sum(dtype=np.float64)
+            restore_lengths(out, keys.exponent)
     return SelectionProfile(**arrays)
-
-
-def _profile_group(
-    weights: NDArray[Any],
-    keys: Keys,
-    scan: Scan,
-    places: Sequence[tuple[Any, ...]],
-    arrays: Mapping[str, NDArray[Any]],
-    *,
-    kappas: Sequence[float],
-    scale: str,
-    sink: bool,
-) -> None:
-    """Fill the arrays at the places of heads that share value states; weights (head, n)."""
-    value_scale = float(np.median(keys.norm[int(sink) :]))
-    unit, steepness = choose_unit(scale, value_scale, keys.exponent), np.asarray(kappas, np.float64)
-    results = iterate_profiles(weights, keys, scan, kappas=steepness, unit=unit, sink=sink)
-    for place, of_head, (_, curves) in zip(places, weights, results, strict=True):
-        totals = {"value_scale": np.array(value_scale), "weight_sum": of_head.sum(dtype=np.float64)}
-        _store(curves._asdict() | totals, keys.exponent, place, arrays)
 
 
 def _count_heads(weights: NDArray[Any], values: NDArray[Any]) -> SelectionCounts:
     """The counts of every head, one KV group after another, on the CPU."""
-    n, lead = weights.shape[-1], broadcast_lead(weights, values)
-    arrays, room = make_arrays(SelectionCounts, lead, n, 0), make_room(n)
-    for at, rows, states in iterate_groups(weights, values):
-        places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
-        _count_group(rows, prepare_keys(states), room, places, arrays)
+    n = weights.shape[-1]
+    arrays, room = make_arrays(SelectionCounts, broadcast_lead(weights, values), n, 0), make_room(n)
+    for rows, states, outs in _iterate_places(weights, values, arrays):
+        count_group(rows, prepare_keys(states), room, outs)
     return SelectionCounts(**arrays)
 
 
-def _count_group(
-    weights: NDArray[Any],
-    keys: Keys,
-    room: Room,
-    places: Sequence[tuple[Any, ...]],
-    arrays: Mapping[str, NDArray[Any]],
-) -> None:
-    """Fill the arrays at the places of heads that share value states; weights (head, n)."""
-    for place, counts in zip(places, iterate_counts(weights, keys, room), strict=True):
-        _store(counts._asdict(), keys.exponent, place, arrays)
-
-
-def _store(
-    of_head: Mapping[str, Any], exponent: int, head: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]
-) -> None:
-    """Copy the arrays of a head to its place, lengths times 2^exponent."""
-    restore_lengths(of_head, exponent)
-    for name, array in of_head.items():
-        arrays[name][head] = array
+def _iterate_places(
+    weights: NDArray[Any], values: NDArray[Any], arrays: Mapping[str, NDArray[Any]]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any], list[dict[str, NDArray[Any]]]]]:
+    """Iterate over KV groups: weights (head, n), value states (n, d), and the places of each head in the arrays."""
+    lead = broadcast_lead(weights, values)
+    for at, rows, states in iterate_groups(weights, values):
+        places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
+        yield rows, states, [{name: array[(*place, ...)] for name, array in arrays.items()} for place in places]

@@ -154,13 +154,13 @@ class TestLimit:
         assert blas_threads() == {2}
 
     def test_a_profile_is_computed_within_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen, iterate = [], profile.iterate_profiles
+        seen, fill = [], profile.profile_group
 
-        def iterate_profiles(*arrays: Any, **settings: Any) -> Any:
+        def profile_group(*arrays: Any, **settings: Any) -> Any:
             seen.append(blas_threads())
-            return iterate(*arrays, **settings)
+            return fill(*arrays, **settings)
 
-        monkeypatch.setattr(profile, "iterate_profiles", iterate_profiles)
+        monkeypatch.setattr(profile, "profile_group", profile_group)
         selection_profile(*random_head(40, 8, 0))
         assert seen
         assert all(threads == {1} for threads in seen)
