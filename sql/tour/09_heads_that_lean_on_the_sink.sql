@@ -5,8 +5,7 @@
 FROM attention_by_position
 JOIN concentration_means USING (study, query, layer, head)
 SELECT
-    layer,
-    head,
+    layer, head,
     any_value(mean_weight) FILTER (WHERE position = 0) AS sink_weight,
     sink_weight * count(*) AS times_uniform,
     any_value(effective_keys) AS effective_keys

@@ -5,10 +5,7 @@
 FROM head_taxonomy
 JOIN head_conditions USING (study, query, layer, head)
 SELECT
-    layer,
-    head,
-    label,
-    retriever_score,
+    layer, head, label, retriever_score,
     list({
         'missed': condition,
         'met_share': met_share,

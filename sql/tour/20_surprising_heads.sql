@@ -6,13 +6,7 @@ FROM head_taxonomy
 JOIN best_n('harmonic_mean', last_n := 32) USING (study, query, layer, head)
 JOIN elbows USING (study, query, layer, head)
 SELECT
-    layer,
-    head,
-    label,
-    nearest,
-    agreement,
-    elbow_n,
-    best_n,
+    layer, head, label, nearest, agreement, elbow_n, best_n,
     value AS harmonic_mean,
     (value - avg(value) OVER of_layer) / nullif(stddev_pop(value) OVER of_layer, 0) AS deviations
 WHERE study = $study AND query = last_query($study)

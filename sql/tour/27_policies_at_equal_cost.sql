@@ -4,10 +4,7 @@
 --          among the others?
 FROM sparsified_loss
 SELECT
-    study,
-    budget,
-    needs,
-    policy,
+    study, budget, needs, policy,
     avg(keys_kept) AS keys_kept,
     avg(delta_loss) AS delta_loss,
     avg(excess_loss) AS more_than_the_same_n,

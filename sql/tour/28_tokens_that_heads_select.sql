@@ -9,8 +9,7 @@ WITH heaviest AS (
 FROM heaviest
 JOIN tokens USING (study, sequence, position)
 SELECT
-    layer,
-    head,
+    layer, head,
     avg(weight::DOUBLE) AS weight,
     avg(within_r_min::INTEGER) AS within_r_min,
     avg(query - position) AS tokens_back,

@@ -3,8 +3,7 @@
 -- meaning: In which layers do sinks appear over the members of a family, such as the steps of a training, and between
 --          which members?
 SELECT
-    family,
-    layer,
+    family, layer,
     any_value(state) FILTER (head IS NULL) AS layer_state,
     any_value(last_below) FILTER (head IS NULL) AS layer_last_below,
     any_value(first_above) FILTER (head IS NULL) AS layer_first_above,

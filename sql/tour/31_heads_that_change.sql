@@ -19,11 +19,7 @@ decided AS (
     WHERE value_low > threshold OR value_high <= threshold
 )
 SELECT
-    family,
-    quantity,
-    layer,
-    head,
-    first_study,
+    family, quantity, layer, head, first_study,
     was.value AS first_value,
     last_study,
     now.value AS last_value,

@@ -3,8 +3,7 @@
 -- meaning: How does Recall develop over the members of a family, beside that of random keys, shuffled value states and
 --          twins of random weights? A member without results is missing
 SELECT
-    family,
-    member,
+    family, member,
     members.value AS axis_value,
     max(trends.value) FILTER (quantity = 'recall_compared') AS recall,
     max(value_low) FILTER (quantity = 'recall_compared') AS recall_low,

@@ -3,11 +3,7 @@
 -- meaning: Which heads of a member select other keys than the member before, such as those of Q4_1 than those of Q8_0, and
 --          how many heads do? At N = 4, exactly
 SELECT
-    family,
-    study,
-    reference,
-    layer,
-    head,
+    family, study, reference, layer, head,
     n * (1 - shared) AS other_keys,
     sequences - alike AS sequences_with_others,
     sequences,

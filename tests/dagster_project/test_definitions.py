@@ -347,7 +347,7 @@ def unwritten(home: Path, folder: str) -> None:
     ("corrupt", "check", "begun", "done"),
     [
         (unbalanced, "rows_sum_to_one", ["tensors"], ["tensors"]),
-        (disordered, "radii_in_order", ["metrics"], ["selection_metrics", "tables", "warehouse"]),
+        (disordered, "selections_consistent", ["metrics"], ["selection_metrics", "tables", "warehouse"]),
     ],
 )
 def test_a_check_stops_the_run_and_what_is_published_stays(

@@ -40,6 +40,52 @@ def updates(table: str, where: str, *changes: str) -> list[str]:
 
 
 BROKEN: dict[str, list[str]] = {
+    "attention_consistent": [
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        "DELETE FROM attention_rows",
+        *updates("attention_rows", ROW, *(f"n_keys = {keys}, sink_attended = false" for keys in (0, 13))),
+        *updates("attention_rows", ROW, "sink_attended = false", "weight_sum = 0", "weight_sum = 1.01"),
+        *updates("attention_rows", ROW, "learned_sink = 0.4", "weight_sum = 1.4, learned_sink = -0.4"),
+        *updates("attention_rows", ROW, "weight_sum = 0.6, learned_sink = 'NaN'"),
+        *updates("attention_rows", WINDOW, "sink_attended = true"),
+        *updates("attention_rows", ROW, *(f"{name} = -1e-9" for name in ("norm_y_0", "norm_y_last", "norm_output"))),
+        *updates("attention_rows", ROW, "norm_y_0 = NULL", "total_rest = norm_rest * 0.999", "norm_y_last = 'inf'"),
+        *updates("attention_rows", ROW, "norm_output_without_last = 'inf'", "cos_last_p05 = 1.0001", "n_keys = 2"),
+        *updates("attention_rows", WINDOW, "norm_y_0 = 0"),
+        *updates(
+            "attention_rows",
+            ROW,
+            "entropy_keys = entropy_keys * 1.001",
+            *("effective_keys = 0.9, entropy_keys = ln(0.9)", "effective_keys = 12.1, entropy_keys = ln(12.1)"),
+            *("entropy_contributors = 'inf'", "effective_contributors = NULL", "top_contribution = NULL"),
+            *("top_contributor_role = NULL", "effective_contributors = effective_contributors * 1.001"),
+            *("top_weight = 1.1", "top_weight = 0.01", "top_weight = 0.6, n_50 = 2", "n_50 = n_90 + 1"),
+            *("n_90 = n_99 + 1", "n_99 = n_keys + 1", "contributors_50 = 0", "largest_deviation = -0.1"),
+            *("largest_deviation = 1", "top_position = 12", "top_position = -1", "top_position = 3"),
+            "top_role = CASE top_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+            "top_contributor_position = 12",
+            "top_contributor_role = CASE top_contributor_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+        ),
+        NO_CONTRIBUTORS,
+    ],
+    "selections_consistent": [
+        *updates("selection_counts", ONE, "k_in = -1", "k_in = n + 1", "k_out = -1", "k_out = n_keys - n + 1"),
+        *updates("selection_counts", ONE, "r_min = -1e-9", "r_max = 'inf'", "a_max_out = -1e-9", "a_min_in = -1e-9"),
+        *updates("selection_counts", ONE, "rho_out = -0.001", "rho_out = 1.001"),
+        *updates("selection_counts", ONE, *(f"precision_lower_scale_free = {value}" for value in (0, 1.0001, "NULL"))),
+        *updates("selection_counts", ONE, *(f"recall_lower_scale_free = {end}" for end in (-1e-9, 1.0001, "NULL"))),
+        *updates("selection_counts", SINK, "k_in = 0", "a_0 = -1e-9"),
+        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 0.999, a_min_in = 0, norm_s = 0"),
+        *updates("selection_counts", ONE, "k_out = 0, k_in = n, r_max = r_min * 1.001", "k_out = 0, k_in = n - 1"),
+        *updates("selection_counts", ONE, "k_out = 1, r_max = r_min * 0.999"),
+        *updates("selection_counts", ONE, *(f"{name} = NULL" for name in ("s_in", "a_min_in", "a_max_in", "rho_out"))),
+        *updates("selection_counts", SINK, "s_in = 0", "a_max_in = 0", "a_min_in = 0", "rho_out = 0", "a_0 = NULL"),
+        *updates("selection_counts", ONE, "norm_s_without_sink = s_in * 1.001"),
+        *updates("selection_counts", HIDDEN, "a_0 = 0", "norm_s = s_in * 1.001, norm_s_without_sink = NULL"),
+        *updates("selection_counts", HIDDEN, "a_max_in = a_min_in * 0.999, s_in = a_min_in * 4.5, norm_s = 0"),
+        *updates("selection_counts", HIDDEN, "s_in = a_min_in * 4.999, a_max_in = a_min_in * 2, norm_s = 0"),
+        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 5.001"),
+    ],
     "ablation_of_every_head": [
         f"DELETE FROM head_ablation WHERE {ABLATED}",
         *updates("head_ablation", ABLATED, "head = 9", "kind = 'other'", "kl = NULL", "delta_loss = NULL, kl = NULL"),
@@ -59,23 +105,6 @@ BROKEN: dict[str, list[str]] = {
         *updates("principal_directions", PAIR, "status = 'zero'"),
         f"DELETE FROM principal_directions WHERE {PAIR}",
     ],
-    "concentration_consistent": [
-        *updates(
-            "attention_rows",
-            ROW,
-            "entropy_keys = entropy_keys * 1.001",
-            *("effective_keys = 0.9, entropy_keys = ln(0.9)", "effective_keys = 12.1, entropy_keys = ln(12.1)"),
-            *("entropy_contributors = 'inf'", "effective_contributors = NULL", "top_contribution = NULL"),
-            *("top_contributor_role = NULL", "effective_contributors = effective_contributors * 1.001"),
-            *("top_weight = 1.1", "top_weight = 0.01", "top_weight = 0.6, n_50 = 2", "n_50 = n_90 + 1"),
-            *("n_90 = n_99 + 1", "n_99 = n_keys + 1", "contributors_50 = 0", "largest_deviation = -0.1"),
-            *("largest_deviation = 1", "top_position = 12", "top_position = -1", "top_position = 3"),
-            "top_role = CASE top_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
-            "top_contributor_position = 12",
-            "top_contributor_role = CASE top_contributor_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
-        ),
-        NO_CONTRIBUTORS,
-    ],
     "every_n_once": [
         change
         for table, where in (("selection_counts", ONE), ("upper_bounds", f"{ONE} AND kappa = 2"))
@@ -86,24 +115,6 @@ BROKEN: dict[str, list[str]] = {
         )
     ]
     + updates("selection_counts", ROW, "n_keys = n_keys + 1"),
-    "identities": [
-        *updates("selection_counts", ONE, "k_in = -1", "k_in = n + 1", "k_out = -1", "k_out = n_keys - n + 1"),
-        *updates("selection_counts", ONE, "r_min = -1e-9", "r_max = 'inf'", "a_max_out = -1e-9", "a_min_in = -1e-9"),
-        *updates("selection_counts", ONE, "rho_out = -0.001", "rho_out = 1.001"),
-        *updates("selection_counts", ONE, *(f"precision_lower_scale_free = {value}" for value in (0, 1.0001, "NULL"))),
-        *updates("selection_counts", ONE, *(f"recall_lower_scale_free = {end}" for end in (-1e-9, 1.0001, "NULL"))),
-        *updates("selection_counts", SINK, "k_in = 0", "a_0 = -1e-9"),
-        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 0.999, a_min_in = 0, norm_s = 0"),
-    ],
-    "ingredients_consistent": [
-        *updates("selection_counts", ONE, *(f"{name} = NULL" for name in ("s_in", "a_min_in", "a_max_in", "rho_out"))),
-        *updates("selection_counts", SINK, "s_in = 0", "a_max_in = 0", "a_min_in = 0", "rho_out = 0", "a_0 = NULL"),
-        *updates("selection_counts", ONE, "norm_s_without_sink = s_in * 1.001"),
-        *updates("selection_counts", HIDDEN, "a_0 = 0", "norm_s = s_in * 1.001, norm_s_without_sink = NULL"),
-        *updates("selection_counts", HIDDEN, "a_max_in = a_min_in * 0.999, s_in = a_min_in * 4.5, norm_s = 0"),
-        *updates("selection_counts", HIDDEN, "s_in = a_min_in * 4.999, a_max_in = a_min_in * 2, norm_s = 0"),
-        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 5.001"),
-    ],
     "ingredients_monotone": [
         f"DELETE FROM selection_counts WHERE {ONE}",
         f"INSERT INTO selection_counts FROM selection_counts WHERE {ONE}",
@@ -118,31 +129,12 @@ BROKEN: dict[str, list[str]] = {
             "assumption_norms", PAIR, "status = 'other'", "status = 'zero'", "status = 'zero', lambda_sink = NULL"
         ),
     ],
-    "parts_consistent": [
-        *updates("attention_rows", ROW, *(f"{name} = -1e-9" for name in ("norm_y_0", "norm_y_last", "norm_output"))),
-        *updates("attention_rows", ROW, "norm_y_0 = NULL", "total_rest = norm_rest * 0.999", "norm_y_last = 'inf'"),
-        *updates("attention_rows", ROW, "norm_output_without_last = 'inf'", "cos_last_p05 = 1.0001", "n_keys = 2"),
-        *updates("attention_rows", WINDOW, "norm_y_0 = 0"),
-    ],
-    "radii_in_order": [
-        *updates("selection_counts", ONE, "k_out = 0, k_in = n, r_max = r_min * 1.001", "k_out = 0, k_in = n - 1"),
-        *updates("selection_counts", ONE, "k_out = 1, r_max = r_min * 0.999"),
-    ],
     "queries_consistent": [
         *updates("query_heads", ROW, "n_keys = 13", "n_keys = 11", "top_position = 12", "top_position = -1"),
         *updates("query_heads", ROW, "recall_level = 1.1", "effective_keys = 0.5", "output_norm = 'inf'"),
         *updates("query_heads", ROW, "top_positions = list_reverse(top_positions)", "top_weights = [0.5]"),
         *updates("query_heads", ROW, "top_positions = top_positions[:3]"),
         *updates("query_heads", "query = 23 AND layer = 2 AND head = 1 AND sequence = 1", "top_position = 0"),
-    ],
-    "rows_of_attention": [
-        f"DELETE FROM attention_rows WHERE {ROW}",
-        "DELETE FROM attention_rows",
-        *updates("attention_rows", ROW, *(f"n_keys = {keys}, sink_attended = false" for keys in (0, 13))),
-        *updates("attention_rows", ROW, "sink_attended = false", "weight_sum = 0", "weight_sum = 1.01"),
-        *updates("attention_rows", ROW, "learned_sink = 0.4", "weight_sum = 1.4, learned_sink = -0.4"),
-        *updates("attention_rows", ROW, "weight_sum = 0.6, learned_sink = 'NaN'"),
-        *updates("attention_rows", WINDOW, "sink_attended = true"),
     ],
     "scale_free_holds": [
         f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
@@ -202,26 +194,26 @@ BROKEN: dict[str, list[str]] = {
 """For each check, statements that break what it looks at."""
 
 HARMLESS: dict[str, list[str]] = {
+    "attention_consistent": [
+        "DELETE FROM selection_counts",
+        *updates("attention_rows", ROW, "norm_y_0 = 0, norm_y_last = 0, norm_rest = 0, total_rest = 0"),
+        *updates("attention_rows", ROW, "norm_rest = total_rest * (1 + 5e-6)"),
+        f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
+        *updates("attention_rows", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
+    ],
+    "selections_consistent": [
+        "UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL",
+        *updates("selection_counts", ONE, NOTHING_SELECTED),
+    ],
     "ablation_of_every_head": ["DELETE FROM head_ablation"],
     "bound_means_in_range": [
         "UPDATE bound_means SET (margin, premise_share, precision_lower, recall_lower) = (NULL, NULL, NULL, NULL)",
     ],
     "directions_in_ball": [f"UPDATE values_by_position SET x = NULL, y = NULL, z = NULL WHERE {PAIR}"],
-    "concentration_consistent": [
-        f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
-        *updates("attention_rows", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
-    ],
-    "identities": ["UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL"],
-    "ingredients_consistent": updates("selection_counts", ONE, NOTHING_SELECTED),
     "ingredients_monotone": updates(
         "selection_counts", ONE, f"s_in = (SELECT s_in FROM selection_counts AS s WHERE {ROW} AND n = 4) * (1 - 5e-7)"
     ),
     "norms_in_domain": ["UPDATE assumption_norms SET status = 'zero', c = 0, lambda_sink = NULL"],
-    "parts_consistent": [
-        *updates("attention_rows", ROW, "norm_y_0 = 0, norm_y_last = 0, norm_rest = 0, total_rest = 0"),
-        *updates("attention_rows", ROW, "norm_rest = total_rest * (1 + 5e-6)"),
-    ],
-    "rows_of_attention": ["DELETE FROM selection_counts"],
     "scale_free_holds": [
         "UPDATE monte_carlo SET precision_holds = false WHERE NOT (family = 'scale_free' AND meets_assumptions)",
     ],

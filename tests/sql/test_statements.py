@@ -66,7 +66,7 @@ def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sql,
         "read_statement",
-        lambda kind, name: replace(whole(kind, name), inputs="margins" if name == "tail" else "tail"),
+        lambda kind, name: replace(whole(kind, name), inputs="elbows" if name == "elbows_of" else "elbows_of"),
     )
     with pytest.raises(CycleError):
         list(sql.sort_statements("macros", "views"))

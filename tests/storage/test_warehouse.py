@@ -57,7 +57,7 @@ def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Table
     index = batch.schema.get_field_index("k_in")
     broken = batch.set_column(index, batch.schema.field(index), pa.array(np.full(len(batch), 99, np.int32)))
     landing = land(tmp_path, "small", tables | {"selection_counts": [broken]})
-    assert landing.violations["identities"]
+    assert landing.violations["selections_consistent"]
     assert not landing.published
     assert not list_published(tmp_path)
 
