@@ -5,9 +5,8 @@ computed (``geometry.separation.comparisons`` and ``geometry.separation.chance``
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any
 
@@ -35,7 +34,7 @@ from geometry.separation.comparisons import (
     count_tile_rows,
     select,
 )
-from geometry.separation.kernels import enclose_row, error_factors, find_group
+from geometry.separation.kernels import sort_by_distance
 
 U64 = NDArray[np.uint64]
 
@@ -319,10 +318,10 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     auc = separation(alpha, states, [n])
     keys = arrange_keys(convert_dtype(alpha)[None], convert_dtype(states))
     y, s = keys.weigh(0), select(keys, np.array([n])).s[0, 0]
-    ends = list(_iterate_by_distance(y, keys.a[0], s))
-    order, last = np.array([key for key, _ in ends]), np.array([is_last for _, is_last in ends])
+    order, ones = np.argsort(keys.a[0] ** 2 - 2 * (y @ s)), np.ones(len(alpha))
+    sort_by_distance(order, s, y, ones)
+    last = np.array([*(compare_distances(s, ones, y, *pair) < 0 for pair in pairwise(order)), True])
     selected, left_out = (np.cumsum(part)[last] for part in (order < n, order >= n))
-    ones = np.ones(len(alpha))
     radius = np.array([distance(s, ones, y, key) for key in order[last]])
     return SeparationCurve(
         radius=np.maximum.accumulate(np.ldexp(radius, keys.exponent)),
@@ -331,22 +330,3 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
         false_positive_share=left_out / (len(alpha) - n),
         auc=float(auc[0]),
     )
-
-
-def _iterate_by_distance(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
-    """Iterate over the keys by distance of their y, of norm a, from s, (d,): each, and whether the next is farther."""
-    (low, high), (slope, bend) = np.empty((2, a.size)), error_factors(s.size)
-    enclose_row(y @ s, a, slope * float(np.linalg.norm(s)), bend, low, high)
-    order, ones, start = np.argsort(low), np.ones(len(y)), 0
-    rank = np.zeros_like(order)
-
-    def farther(key: int, other: int) -> int:
-        return int(np.sign(compare_distances(s, ones, y, key, other)))
-
-    while start < len(order):
-        stop, _ = find_group(start, order, low, high, rank, 0)
-        group = sorted(map(int, order[start:stop]), key=cmp_to_key(farther))
-        for key, following in pairwise(group):
-            yield key, farther(following, key) > 0
-        yield group[-1], True
-        start = stop

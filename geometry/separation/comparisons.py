@@ -92,7 +92,7 @@ def compare(keys: Keys, sizes: I64, selections: Selections | None = None) -> I64
     selection, grid).
 
     One float64 matrix product (selection · grid × d × n), a sort of n keys for each selection and N, and O(n) after the
-    sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
+    sort; O(n d) if the error bound leaves a pair open, O(m² d) for m keys that are equally far up to float64 rounding.
     """
     selections = selections or select(keys, sizes)
     counts = np.empty((3, len(selections.of), len(sizes)), np.int64)
