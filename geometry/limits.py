@@ -219,8 +219,7 @@ def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> 
     the secular equation times α₁ − λ. h rises and is concave, so Newton's step from any λ ends at or below the root. S
     replaced by c / (λ − α₂) + e of the same value and slope at λ is at least S, so the root of that quadratic equation
     is at or above that of h. Both sequences converge quadratically and enclose the root until they meet. If α₁ = α₂, λ
-    is that weight; zero weights are ignored. O(n) per head and step, four or five steps; ``estimate_sensitivity_bytes``
-    of memory.
+    is that weight; zero weights are ignored. O(n) per head and step, four or five steps.
 
     References
     ----------
@@ -265,14 +264,6 @@ def sensitivity(
         check_temperature(temperature)
         norms[..., index] = _norms(*divide_by_largest(alpha, share, temperature)) / temperature
     return norms
-
-
-def estimate_sensitivity_bytes(heads: int, n: int) -> int:
-    """Upper bound of the memory of both functions without its input and output, in bytes.
-
-    Four float64 copies of the weights, and one row of them.
-    """
-    return 32 * heads * n + 8 * n + 256 * heads + 2**12
 
 
 def _norms(alpha: F64, share: F64) -> F64:
@@ -403,7 +394,7 @@ def selection_by_temperature(
 
     Notes
     -----
-    O(grid · n d) per temperature and head, with ``estimate_tempered_bytes`` of memory.
+    O(grid · n d) per temperature and head.
 
     References
     ----------
@@ -425,25 +416,6 @@ def selection_by_temperature(
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]
         distance, random_distance = kept * distance, kept * random_distance
     return SelectionByTemperature(np.array(temperatures, np.float64), sizes, measures, distance, random_distance)
-
-
-def estimate_tempered_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: int) -> int:
-    """Upper bound of the memory of ``selection_by_temperature`` without its inputs, results included, in bytes.
-
-    It includes the weights at every temperature, twice while they are stacked, and the temporaries of one head.
-
-    Parameters
-    ----------
-    heads
-        Query heads.
-    n, head_dim
-        Keys, and the length of a value state.
-    grid, temperatures
-        Numbers of N and of T.
-    """
-    weights = 8 * heads * n * (2 * temperatures + 4)
-    results = 8 * heads * temperatures * (len(MEASURES) + 6) * grid
-    return weights + results + chance.estimate_scratch_bytes(n, head_dim, grid) + 2**16
 
 
 def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:

@@ -5,15 +5,15 @@ computed from averaged weights.
 """
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from geometry.accelerate import compile_kernel
-from geometry.arrays import F64, I32, Floats
+from geometry.arrays import F64, Floats
 from geometry.inputs import check_heads, convert_array, convert_dtype, reject_masked
 from geometry.quantities import ROLES, Concentration
 from geometry.selection.keys import length, scale_states
@@ -65,26 +65,8 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     a = np.zeros((*lead, n))
     for head in np.ndindex(lead):
         contribution_norms(p[head], scale_states(convert_dtype(states[head]))[0], a[head])
-    keys, contributors = _measure_spread(p, sink=sink), _measure_spread(a, sink=sink)
-    return Concentration(
-        entropy_keys=keys.entropy,
-        effective_keys=np.exp(keys.entropy),
-        top_weight=keys.top,
-        top_key=keys.index,
-        top_role=keys.role,
-        n_50=keys.sizes[0],
-        n_90=keys.sizes[1],
-        n_99=keys.sizes[2],
-        largest_deviation=keys.deviation,
-        entropy_contributors=contributors.entropy,
-        effective_contributors=np.exp(contributors.entropy),
-        top_contribution=contributors.top,
-        top_contributor=contributors.index,
-        top_contributor_role=contributors.role,
-        contributors_50=contributors.sizes[0],
-        contributors_90=contributors.sizes[1],
-        contributors_99=contributors.sizes[2],
-    )
+    (keys, deviation), (contributors, _) = _measure_spread(p, sink=sink), _measure_spread(a, sink=sink)
+    return Concentration(*[*keys, deviation, *contributors])
 
 
 def estimate_concentration_bytes(heads: int, n: int) -> int:
@@ -108,22 +90,12 @@ def contribution_norms(alpha: F64, states: Floats, a: F64) -> None:
         a[key] = length(y)
 
 
-@dataclass(frozen=True)
-class _Spread:
-    """How weights or norms are spread over the keys; arrays (…), NaN or −1 where all are 0."""
+def _measure_spread(mass: F64, *, sink: bool) -> tuple[list[NDArray[Any]], F64]:
+    """How ``mass`` (…, n), finite and not negative, is spread over the keys; NaN or −1 where all of it is 0.
 
-    entropy: F64
-    top: F64
-    index: I32
-    role: I32
-    sizes: I32
-    """Fewest keys with each of ``SHARES``, (share, …)."""
-    deviation: F64
-    """Largest difference of a key's share from 1/n."""
-
-
-def _measure_spread(mass: F64, *, sink: bool) -> _Spread:
-    """Measure how ``mass`` (…, n), finite and not negative, is spread over the keys."""
+    Entropy, its exponential, largest share, the key that has it, its role, and the fewest keys with each of ``SHARES``,
+    in the order of the fields of ``Concentration``; and the largest difference of a key's share from 1/n. Arrays (…).
+    """
     *lead, n = mass.shape
     mass = mass.reshape(-1, n)
     ordered = -np.sort(-mass, axis=-1)
@@ -133,15 +105,11 @@ def _measure_spread(mass: F64, *, sink: bool) -> _Spread:
     index = mass.argmax(axis=-1)
     role = np.where(index == n - 1, ROLES.index("last"), ROLES.index("other"))
     role = np.where(sink & (index == 0) & (n > 1), ROLES.index("sink"), role)
-    sizes = np.stack([_count_fewest_keys(ordered, sums, *part) for part in SHARES])
-    return _Spread(
-        entropy=special.entr(share).sum(axis=-1).reshape(lead),
-        top=share[:, 0].reshape(lead),
-        index=np.where(there, index, -1).astype(np.int32).reshape(lead),
-        role=np.where(there, role, -1).astype(np.int32).reshape(lead),
-        sizes=np.where(there, sizes, -1).astype(np.int32).reshape(len(SHARES), *lead),
-        deviation=np.maximum(share[:, 0] - 1 / n, 1 / n - share[:, -1]).reshape(lead),
-    )
+    entropy, sizes = special.entr(share).sum(axis=-1), [_count_fewest_keys(ordered, sums, *part) for part in SHARES]
+    whole = [np.where(there, numbers, -1).astype(np.int32) for numbers in (index, role, *sizes)]
+    spread = [entropy, np.exp(entropy), share[:, 0].copy(), *whole]
+    deviation: F64 = np.maximum(share[:, 0] - 1 / n, 1 / n - share[:, -1]).reshape(lead)
+    return [numbers.reshape(lead) for numbers in spread], deviation
 
 
 def _count_fewest_keys(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArray[np.int64]:

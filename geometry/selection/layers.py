@@ -149,19 +149,9 @@ def _fill_profiles(
     for index, (arranged, curves) in enumerate(zip(filled, outs, strict=True)):
         bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], keys.states.shape[1])
         fill_errors(arranged.alpha, keys.states, mean, arranged.order, errors)
-        made = curves | _name_scale_free(bounds) | dict(zip(ERRORS, errors, strict=True))
-        _store(made, out, head + index)
-
-
-def _name_scale_free(bounds: ScaleFreeBounds) -> dict[str, NDArray[Any]]:
-    """The scale-free bounds by the names under which they are stored."""
-    return {f"{name}_scale_free": array for name, array in vars(bounds).items()}
-
-
-def _store(arrays: Out, out: Out, head: int) -> None:
-    """Copy the arrays of a head into longer ones along the axis of N, which is the last."""
-    for name, array in arrays.items():
-        out[name][head, ..., : array.shape[-1]] = array
+        of_bounds = {f"{name}_scale_free": array for name, array in vars(bounds).items()}
+        for name, array in (curves | of_bounds | dict(zip(ERRORS, errors, strict=True))).items():
+            out[name][head + index, ..., : array.shape[-1]] = array  # as long as there are N
 
 
 def _fill_totals(weights: F32, states: F32, out: Out, *, sink: bool) -> None:

@@ -12,7 +12,7 @@ from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I32, I64, Bool, Floats
 from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
 from geometry.quantities import TOP_KEYS
-from geometry.selection.keys import compare_distances, distance, inner, length, scale_states, sort_keys
+from geometry.selection.keys import add_key, compare_distances, distance, inner, length, scale_states, sort_keys
 
 SURELY = 1 - 1e-9
 """Factor by which a bound must be beaten for a key to be left out of a search without its distance: above rounding."""
@@ -80,48 +80,47 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
         wide, order = of_head.astype(np.float64), sort_keys(of_head)
         keys.key[head] = order[: shape[-1]]
         keys.weight[head] = wide[order[: shape[-1]]]
-        rows = keys.contribution[head], keys.relative_distance[head], keys.within_r_min[head]
         norms = wide * np.linalg.norm(scaled.astype(np.float64), axis=-1)
-        _measure_keys(wide, scaled, norms, order, n, *rows)
-        _compare_keys(wide, scaled, norms, order, keys.within_r_min_at[head])
+        _measure_keys(wide, scaled, order, n, keys.contribution[head], keys.relative_distance[head])
+        last = keys.within_r_min[head]
+        _compare_keys(wide, scaled, norms, order, np.array([n]), last[:, None])
+        _compare_keys(wide, scaled, norms, order, np.arange(1, shape[-1] + 1), keys.within_r_min_at[head])
         keys.contribution[head] = np.ldexp(keys.contribution[head], exponent)
     return keys
 
 
 @compile_kernel
-def _measure_keys(
-    alpha: F64, states: Floats, norms: F64, order: I64, size: int, contributions: F64, distances: F64, within: Bool
-) -> None:
-    """Fill ‖y‖, distance from s_N over ‖s_N‖, and whether it is within r_min, of the first keys of ``order``.
+def _measure_keys(alpha: F64, states: Floats, order: I64, size: int, contributions: F64, distances: F64) -> None:
+    """Fill ‖y‖ and the distance from s_N over ‖s_N‖ of the first keys of ``order``.
 
-    alpha, norms (‖y‖): (n,); states: (n, d); order: keys in order of falling weight, (n,); size: N; outputs: (K,).
+    alpha: (n,); states: (n, d); order: keys in order of falling weight, (n,); size: N; outputs: (K,).
     """
     s, part = np.zeros(states.shape[1]), np.empty(states.shape[1])
     for key in order[:size]:
-        for k in range(s.size):
-            s[k] += alpha[key] * states[key, k]
-    nearest, norm = _find_nearest(s, alpha, states, norms, order[size:]), length(s)
+        add_key(alpha[key], states[key], s)
+    norm = length(s)
     for rank in range(contributions.size):
         key = order[rank]
         for k in range(s.size):
             part[k] = alpha[key] * states[key, k]
         contributions[rank] = length(part)
         distances[rank] = distance(s, alpha, states, key) / norm if norm > 0.0 else np.nan
-        within[rank] = rank < size and nearest >= 0 and compare_distances(s, alpha, states, key, nearest) <= 0.0
 
 
 @compile_kernel
-def _compare_keys(alpha: F64, states: Floats, norms: F64, order: I64, within: Bool) -> None:
-    """Fill whether each of the first K keys of ``order`` is within r_min of s_N, for N from 1 to K, (K, K)."""
-    s = np.zeros(states.shape[1])
-    within[:] = False
-    for size in range(1, len(within) + 1):
-        key = order[size - 1]
-        for k in range(s.size):
-            s[k] += alpha[key] * states[key, k]
-        nearest = _find_nearest(s, alpha, states, norms, order[size:])
-        for rank in range(size):
-            within[rank, size - 1] = nearest >= 0 and compare_distances(s, alpha, states, order[rank], nearest) <= 0.0
+def _compare_keys(alpha: F64, states: Floats, norms: F64, order: I64, sizes: I64, within: Bool) -> None:
+    """Fill whether each of the first K keys of ``order`` is selected and within r_min of s_N, for some N, ascending.
+
+    norms: ‖y‖, (n,); sizes: N, (N,); within: output, (K, N); the rest as for ``_measure_keys``.
+    """
+    s, taken = np.zeros(states.shape[1]), 0
+    for column, size in enumerate(sizes):
+        for key in order[taken:size]:
+            add_key(alpha[key], states[key], s)
+        taken, nearest = size, _find_nearest(s, alpha, states, norms, order[size:])
+        for rank in range(len(within)):
+            chosen = rank < size and nearest >= 0
+            within[rank, column] = chosen and compare_distances(s, alpha, states, order[rank], nearest) <= 0.0
 
 
 @compile_kernel
