@@ -157,7 +157,7 @@ def extract(
         sequences=settings.sequences,
         written=written,
         missing=len(missing),
-        bytes=store.measure_size(),
+        bytes=store.path.measure_size(),
         documents_read=corpus["documents_read"],
         documents_skipped=corpus["documents_skipped"],
         row_sum_deviation=_compute_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),

@@ -214,10 +214,10 @@ def drop_tensors(work: Work) -> int:
                 f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
                 f"run: attention-geometry run {name}"
             )
-        before = sources.tensors.measure_size()
+        before = sources.tensors.path.measure_size()
         sources.tensors.drop(DROPPED)
         sources.tensors.path.remove_leftovers()
-        return before - sources.tensors.measure_size()
+        return before - sources.tensors.path.measure_size()
 
 
 def read_summary_provenance(work: Work) -> dict[str, Any]:

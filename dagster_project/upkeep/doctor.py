@@ -171,7 +171,7 @@ def _list_stored(home: Home, kind: Kind) -> list[str]:
 def _describe_tensors(home: Home, name: str) -> str:
     store = SequenceStore.open(home.tensors(name), TENSORS)
     missing, total = store.find_missing(), store.sizes["sequence"]
-    size = f"{store.measure_size() / 1e6:.1f} MB"
+    size = f"{store.path.measure_size() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
     dropped = f", {' and '.join(store.dropped)} dropped" if store.dropped else ""

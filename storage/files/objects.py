@@ -203,8 +203,7 @@ class _RawObject(io.RawIOBase):
 
 def _open_client(url: str) -> Client:
     """The client of the prefix ``url``, made once for each environment; ``UserError`` if that lacks what it needs."""
-    settings = ((name, value) for name, value in os.environ.items() if name.startswith(PREFIXES))
-    return _make_client(url, tuple(sorted(settings)))
+    return _make_client(url, tuple(sorted(item for item in os.environ.items() if item[0].startswith(PREFIXES))))
 
 
 @lru_cache(maxsize=16)

@@ -66,7 +66,7 @@ class Place(ABC):
             partial.write_bytes(content)
 
     @abstractmethod
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> AbstractContextManager[Any]:
         """Open the file ``name`` to read parts of it; ``FileNotFoundError`` if it is missing."""
 
     @abstractmethod
@@ -159,9 +159,8 @@ class LocalPlace(Place):
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
 
-    def open(self, name: str) -> BinaryIO:
-        with open_regular_file(self.path / name):  # a pipe would be waited for
-            return (self.path / name).open("rb")
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        return open_regular_file(self.path / name)  # a pipe would be waited for
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Path]:

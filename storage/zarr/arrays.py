@@ -96,19 +96,15 @@ class ArraySpec:
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
             while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
-                lengths[axis] = _find_divisor(lengths[axis], shape[axis])
+                shorter = range(lengths[axis] - 1, 0, -1)
+                lengths[axis] = next(length for length in shorter if shape[axis] % length == 0)
         return tuple(lengths)
 
 
-def _find_divisor(below: int, size: int) -> int:
-    """The largest divisor of ``size`` that is smaller than ``below``."""
-    return next(length for length in range(below - 1, 0, -1) if size % length == 0)
-
-
-def _make_ledger_spec() -> ArraySpec:
-    return ArraySpec(
-        "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
-    )
+def _of_patterns(name: str, unit: str, meaning: str, *, by_head: bool = False) -> ArraySpec:
+    """An optional array with a number for each pattern of a layer, or of each of its heads."""
+    dims = ("layer", "head", "pattern") if by_head else ("layer", "pattern")
+    return ArraySpec(name, ("sequence", *dims), "float32", unit, meaning, whole=dims, optional=True)
 
 
 TENSORS: tuple[ArraySpec, ...] = (
@@ -148,61 +144,27 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("head", "key"),
         optional=True,
     ),
-    ArraySpec(
+    _of_patterns(
         "head_patterns",
-        ("sequence", "layer", "head", "pattern"),
-        "float32",
         "share",
         f"what a head looks at, over all queries after the first (sinks: those that see it): "
         f"{', '.join(quantities.PATTERNS)}; NaN without a query",
-        whole=("layer", "head", "pattern"),
-        optional=True,
+        by_head=True,
     ),
-    ArraySpec(
-        "pattern_chance",
-        ("sequence", "layer", "pattern"),
-        "float32",
-        "share",
-        "head_patterns of uniform weights over the keys that the layer's queries see",
-        whole=("layer", "pattern"),
-        optional=True,
+    _of_patterns(
+        "pattern_chance", "share", "head_patterns of uniform weights over the keys that the layer's queries see"
     ),
-    ArraySpec(
-        "pattern_queries",
-        ("sequence", "layer", "pattern"),
-        "float32",
-        "queries",
-        "number of queries over which head_patterns and pattern_chance are means",
-        whole=("layer", "pattern"),
-        optional=True,
+    _of_patterns(
+        "pattern_queries", "queries", "number of queries over which head_patterns and pattern_chance are means"
     ),
-    ArraySpec(
+    _of_patterns(
         "probe_patterns",
-        ("sequence", "layer", "head", "pattern"),
-        "float32",
         "share",
         "head_patterns in a sequence of random tokens, half of it twice, which is not stored",
-        whole=("layer", "head", "pattern"),
-        optional=True,
+        by_head=True,
     ),
-    ArraySpec(
-        "probe_chance",
-        ("sequence", "layer", "pattern"),
-        "float32",
-        "share",
-        "pattern_chance in that sequence",
-        whole=("layer", "pattern"),
-        optional=True,
-    ),
-    ArraySpec(
-        "probe_queries",
-        ("sequence", "layer", "pattern"),
-        "float32",
-        "queries",
-        "pattern_queries in that sequence",
-        whole=("layer", "pattern"),
-        optional=True,
-    ),
+    _of_patterns("probe_chance", "share", "pattern_chance in that sequence"),
+    _of_patterns("probe_queries", "queries", "pattern_queries in that sequence"),
     ArraySpec(
         "query_measures",
         ("sequence", "layer", "head", "key", "measure"),
@@ -261,7 +223,9 @@ TENSORS: tuple[ArraySpec, ...] = (
         "sizes may differ in the last bits",
         fill=-1,
     ),
-    _make_ledger_spec(),
+    ArraySpec(
+        "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
+    ),
 )
 """What extraction stores, in one group per study."""
 
@@ -299,12 +263,9 @@ def estimate_sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]
 
     The exact size of the data plus overhead: checksums, and partly filled blocks of files and folders.
     """
-    return sum(_count_data_bytes(spec, sizes) + _estimate_overhead(spec, sizes) for spec in specs)
-
-
-def _count_data_bytes(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
-    """Bytes of one sequence of an array."""
-    return prod(spec.shape(sizes)[1:]) * np.dtype(spec.dtype).itemsize
+    return sum(
+        prod(spec.shape(sizes)[1:]) * np.dtype(spec.dtype).itemsize + _estimate_overhead(spec, sizes) for spec in specs
+    )
 
 
 def _estimate_overhead(spec: ArraySpec, sizes: Mapping[str, int]) -> int:

@@ -145,7 +145,8 @@ class SequenceStore:
 
     def _validate(self) -> None:
         """Refuse a store whose arrays are not the declared ones."""
-        self._read_documents()
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of files that are no arrays
+            self._arrays.update(self._group.arrays())  # at once; what is wrong with one is said when it is needed
         sizes = self.sizes
         for spec in self._present.values():
             array = self._require_array(spec.name)
@@ -155,11 +156,6 @@ class SequenceStore:
             if actual[::2] != wanted[::2] or actual[1] not in spec.types:
                 which = f"The array '{spec.name}' of {self.path}"
                 raise UserError(f"{which} is {actual}, but {wanted} is declared; run again with --fresh")
-
-    def _read_documents(self) -> None:
-        """Read the documents of all arrays at once; what is wrong with one is said when that array is needed."""
-        with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of files that are no arrays
-            self._arrays.update(self._group.arrays())
 
     def verify(self) -> None:
         """Read everything that is finished, and compare it with the checksums and digests of what was written.
@@ -185,16 +181,12 @@ class SequenceStore:
         """Compare the documents of all arrays with their digests; ``UserError`` if one has changed."""
         recorded: Any = self._group.attrs[DOCUMENTS]
         for name, digest in recorded.items():
-            if _compute_digest(self._read_document(name)) != digest:
+            content = b""
+            with suppress(FileNotFoundError):
+                content = self.path.read(f"{name}/{DOCUMENT}")
+            if _compute_digest(content) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
                 raise UserError(f"{which} has changed since it was written; run again with --fresh to extract it again")
-
-    def _read_document(self, name: str) -> bytes:
-        """The bytes of an array's document; empty if it does not exist."""
-        try:
-            return self.path.read(f"{name}/{DOCUMENT}")
-        except FileNotFoundError:
-            return b""
 
     @property
     def _present(self) -> dict[str, ArraySpec]:
@@ -404,16 +396,12 @@ class SequenceStore:
         """
         if unknown := set(names) - (self.specs.keys() - {LEDGER}):
             raise ValueError(f"{self.path.name} cannot drop {sorted(unknown)}")
-        dropped = sorted({*self.dropped, *names})
+        attributes = _seal_attributes({**self._group.attrs, "dropped": sorted({*self.dropped, *names})})
         if self.path.is_remote:
-            self._record_dropped(dropped)
-            self._delete_chunks(names)
-        else:
-            self._delete_chunks(names)
-            self._record_dropped(dropped)
-
-    def _record_dropped(self, names: Sequence[str]) -> None:
-        self._group.attrs.put(_seal_attributes({**self._group.attrs, "dropped": names}))
+            self._group.attrs.put(attributes)
+        self._delete_chunks(names)
+        if not self.path.is_remote:
+            self._group.attrs.put(attributes)
 
     def _delete_chunks(self, names: Collection[str]) -> None:
         """Delete all chunks of these arrays, and leftovers of killed processes."""
@@ -421,10 +409,6 @@ class SequenceStore:
             chunks = self.path.join(name, CHUNKS)
             chunks.remove()
             chunks.remove_leftovers()
-
-    def measure_size(self) -> int:
-        """Bytes of all files of the store."""
-        return self.path.measure_size()
 
 
 def _split_index(index: Any, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int | slice, ...]]:

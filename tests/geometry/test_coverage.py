@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 
-from benchmarks import coverage
 from benchmarks.coverage import (
     DRAWS,
     LEVELS,
@@ -17,13 +15,10 @@ from benchmarks.coverage import (
     Rate,
     measure_coverage,
     measure_layers,
-    measure_power,
     measure_random_weights,
     measure_verdicts,
 )
 from dagster_project.analysis.claims import judging
-from dagster_project.analysis.claims.judging import CLAIMS
-from dagster_project.analysis.claims.records import Measure
 from geometry.statistics import intervals
 
 PAGE = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
@@ -117,43 +112,3 @@ def test_random_weights_have_no_association_within_layers() -> None:
     )
     assert within <= 0.08
     assert over_all > 0.5  # the control: what depth does to the usual test
-
-
-def write_study(database: duckdb.DuckDBPyConnection, distance: float) -> None:
-    """The tables of a study of eight sequences whose measures are so many deviations beyond their thresholds."""
-    database.execute("CREATE TABLE measure_values (measure VARCHAR, sequence INTEGER, value DOUBLE)")
-    database.execute("CREATE TABLE claims (claim VARCHAR, verdict VARCHAR, p DOUBLE)")
-    database.execute(
-        "CREATE TABLE claim_parts (claim VARCHAR, part INTEGER, measure VARCHAR, direction VARCHAR, threshold DOUBLE)"
-    )
-    for claim in CLAIMS[:4]:
-        database.execute("INSERT INTO claims VALUES (?, 'supported', 0.01)", [claim.name])
-        for index, part in enumerate(claim.parts):
-            measure = f"{claim.name} {index}"
-            middle = part.threshold + distance * (1 if part.direction in {">", ">="} else -1)
-            rows = [[measure, sequence, middle + (-1) ** sequence] for sequence in range(8)]
-            database.execute(
-                "INSERT INTO claim_parts VALUES (?, ?, ?, ?, ?)",
-                [claim.name, index, measure, part.direction, part.threshold],
-            )
-            database.executemany("INSERT INTO measure_values VALUES (?, ?, ?)", rows)
-
-
-@pytest.mark.parametrize(("distance", "least", "most"), [(20.0, 1.0, 1.0), (0.0, 0.0, 0.2), (1.5, 0.3, 1.0)])
-def test_power_grows_with_the_distance_to_the_threshold(
-    distance: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(judging, "find_measure", lambda _: Measure("any", "any"))
-    with duckdb.connect() as database:
-        write_study(database, distance)
-        rates = list(measure_power(database, pages=20, sequences=(8, 32)))
-    assert {rate.what for rate in rates} == {claim.name for claim in CLAIMS[:4]}
-    few, many = ([rate.share for rate in rates if rate.sequences == count] for count in (8, 32))
-    assert all(least <= share <= most for share in few)
-    assert distance == 0 or all(share >= before for before, share in zip(few, many, strict=True))
-
-
-def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        coverage.main([str(tmp_path / "none.duckdb")])
-    assert "There is no file" in capsys.readouterr().err.splitlines()[-1]

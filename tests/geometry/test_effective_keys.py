@@ -81,9 +81,11 @@ def differing(given: Numbers, wanted: Numbers) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
-@pytest.mark.parametrize(("n", "d", "sink"), [(3, 1, False), (40, 6, True)])
-def test_equals_the_definitions(kind: Head, n: int, d: int, sink: bool) -> None:
+@pytest.mark.parametrize(("n", "d", "sink", "exponent"), [(3, 1, False, -900), (40, 6, True, 900)])
+def test_equals_the_definitions(kind: Head, n: int, d: int, sink: bool, exponent: int) -> None:
+    """In any unit of the value states, also where squares of float64 overflow or vanish."""
     weights, values = kind(n, d, n + d)
+    values = np.ldexp(values.astype(np.float64), exponent)
     assert differing(found(weights, values, sink=sink), literally(weights, values, sink=sink)) == set()
 
 
@@ -116,18 +118,6 @@ class TestControls:
     """Wrong readings of each definition, which the comparison above must tell from the right one."""
 
     weights, values = random_head(40, 6, 1)
-
-    def test_equal_weights_reach_each_share_exactly(self) -> None:
-        wrong = 0
-        for n in range(1, 300):
-            weights = np.full(n, 1 / n, np.float32)
-            exact = concentration(weights, np.ones((n, 2)))
-            for name, share in SHARES.items():
-                size = math.ceil(share * n)
-                assert getattr(exact, f"n_{name}") == getattr(exact, f"contributors_{name}") == size, n
-                p = weights.astype(float) / weights.sum(dtype=float)
-                wrong += int(np.searchsorted(p.cumsum(), float(share)) + 1) != size
-        assert wrong > 10, "a plain sum of shares would do"
 
     def test_without_whole_numbers_ties_are_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         weights = np.full(10, 0.1, np.float32)
@@ -198,16 +188,6 @@ def test_nothing_contributes_where_all_values_are_zero() -> None:
         absent = np.isnan(array) if array.dtype == np.float64 else array == -1
         assert (array.shape, array.dtype) == ((2, 2), np.int32 if name in WHOLE else np.float64)
         np.testing.assert_array_equal(absent, [[False] * 2, [quantity.missing is not None] * 2], err_msg=name)
-
-
-@given(
-    st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31)),
-    st.integers(-900, 900),
-)
-def test_the_unit_of_the_values_does_not_matter(head: tuple[str, int, int, int], exponent: int) -> None:
-    weights, values = HEADS[head[0]](*head[1:])
-    scaled = np.ldexp(values.astype(np.float64), exponent)
-    assert differing(found(weights, scaled), found(weights, values)) == set()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -14,7 +14,7 @@ from geometry import SelectionProfile, selection_counts, selection_profile
 from geometry.selection.profile import estimate_scratch_bytes
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures, unexplained
-from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head
+from tests.geometry.draws import HEADS, assumed_head, grouped, random_head
 from tests.memory import trace
 
 SHARE = 1e-4  # Of (head, N) that may depart from the float64 counts, each by a tie within float32 rounding
@@ -60,13 +60,6 @@ class TestTheFastOracle:
         for name in COUNTS:
             np.testing.assert_array_equal(getattr(sure, name), expected[name])
 
-    @pytest.mark.parametrize("seed", range(4))
-    def test_is_the_exact_one_where_nothing_but_ties_is_to_be_seen(self, seed: int) -> None:
-        weights, values = repeated_head(30, 4, seed)
-        sure, expected = oracle.sure_counts(weights, values), oracle.exact_counts(weights, values)
-        for name in COUNTS:
-            np.testing.assert_array_equal(getattr(sure, name), expected[name])
-
     def test_knows_where_float32_could_err_and_where_not(self) -> None:
         """On ordinary heads hardly any N is open to rounding, so a wrong count cannot pass for a tie."""
         opened = {}
@@ -103,18 +96,6 @@ def test_counts_of_awkward_heads_are_exact(kind: str) -> None:
     """Among them true ties by the thousand: repeated tokens, weights of 0, value states of 0."""
     for n, d in ((2, 8), (65, 256), (258, 32)):
         assert departed([HEADS[kind](n, d, n)])[0] == 0
-
-
-@pytest.mark.parametrize(("n", "rank"), [(2, 0), (64, 1), (1000, -1)])
-def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
-    """From N = 2 on the nearest key left out and all selected ones but the heavy one have y = 0."""
-    weights, values = np.zeros(n, np.float32), np.random.default_rng(n).standard_normal((n, 8)).astype(np.float32)
-    weights[rank] = 1
-    counts, size = selection_counts(weights, values), np.arange(1, n)
-    np.testing.assert_array_equal(counts.k_in, size)
-    np.testing.assert_array_equal(counts.k_out, np.where(size == 1, 0, n - size))
-    np.testing.assert_allclose(counts.r_min, np.linalg.norm(values[rank]), rtol=1e-6)
-    np.testing.assert_allclose(counts.r_max, np.where(size == 1, 0, np.linalg.norm(values[rank])), rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,6 @@ class TestHalfOctaves:
         assert half_octave_grid(2).tolist() == [1]
         assert half_octave_grid(512).size == 18
 
-    @given(st.integers(2, 10**6))
-    def test_are_within_the_keys_and_end_at_the_last(self, n_keys: int) -> None:
-        grid = half_octave_grid(n_keys)
-        assert (np.diff(grid) > 0).all()
-        assert (grid[0], grid[-1]) == (1, n_keys - 1)
-        assert {2**power for power in range((n_keys - 1).bit_length())} <= set(grid.tolist())
-
 
 class TestWeights:
     def test_are_the_shares_of_ln_n_that_are_nearest(self) -> None:

@@ -296,24 +296,6 @@ def test_value_states_drawn_once_are_those_of_separate_draws(monkeypatch: pytest
     assert all(same) is not broken
 
 
-def test_an_ingredient_is_changed_and_nothing_else() -> None:
-    """By the definitions, with one number multiplied."""
-    rng = np.random.default_rng(module._make_seed(TABLE, 56, 128, 0))
-    weights, found = weight_profile(TABLE, 56), []
-    for _ in range(40):
-        values = draw_values(TABLE, 56, 128, rng)
-        inside, outside = oracle.split(weights, 2)
-        parts = oracle.ingredients(weights[:, None] * values, inside, outside, sink=True)
-        rho = oracle.closest(values, inside, outside, sink=True)
-        delta = (2 * parts["a_min_in"]) ** 2 - 2 * parts["a_max_out"] * parts["s_in"] * rho
-        assert delta > 0
-        q = math.exp(-0.5 * 128 * (delta / oracle.breadth(parts)) ** 2)
-        delta_0 = parts["a_0"] ** 2 - (parts["s_in"] * rho) ** 2
-        q_0 = math.exp(-0.5 * 128 * (max(delta_0, 0) / oracle.breadth(parts)) ** 2)
-        found.append(math.log(54 * q + 27 * q_0))
-    assert effects(TABLE)["a_min_in"]["log_miss_high"] == pytest.approx(np.mean(found), rel=1e-5)
-
-
 @pytest.mark.slow
 def test_a_parameter_is_tested_where_its_term_is_present() -> None:
     assert {name: row["untested"] for name, row in effects(replace(TABLE, beta=8.0)).items() if row["untested"]} == {

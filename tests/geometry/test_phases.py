@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import least_squares
 
 from geometry.assumptions import phase_kernels, phases
 from geometry.assumptions.assumed import AssumedHead, weight_profile
 from geometry.assumptions.decay import effective_points
-from geometry.assumptions.phase_kernels import cosine_sums, descend, follow_starts
+from geometry.assumptions.phase_kernels import cosine_sums, follow_starts
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from tests.geometry.draws import correlated_noise
 
@@ -192,17 +191,6 @@ def test_untied_without_the_end_of_tied_fits_worse(monkeypatch: pytest.MonkeyPat
     assert max(untied_over_tied()) > 1.001
 
 
-@pytest.mark.parametrize("variant", ["plateau", "growth"])
-def test_noise_is_no_oscillation(variant: PhaseVariant) -> None:
-    rng = np.random.default_rng(11)
-    chosen = []
-    for _ in range(20):
-        planted = plant(variant, 128, rng)
-        fit = fit_phases(weights(planted, 128, rng.uniform(0.05, 0.2), rng))
-        chosen.append(fit.variant)
-    assert chosen == [variant] * 20
-
-
 def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences: int = 8) -> list[PhaseVariant | None]:
     """Variants chosen for heads drawn from Assumption 3, n = 512: means over sequences whose noise is correlated.
 
@@ -256,20 +244,6 @@ def test_positions_are_worth_what_the_residuals_tell() -> None:
     assert 300 / 20 < fit.effective_points < 300 / 4
 
 
-def test_the_growth_is_the_best_of_all() -> None:
-    """Every T_2 by linear least squares."""
-    rng = np.random.default_rng(2)
-    weight = weights(plant("growth", 60, rng), 60, 0.3, rng)
-    z, x = np.log(weight[1:]), np.arange(1, 60)
-    rss = []
-    for t_2 in range(59):
-        design = np.stack([np.ones(59), np.maximum(x - t_2, 0)], axis=1)
-        rss.append(((z - design @ np.linalg.lstsq(design, z)[0]) ** 2).sum())
-    fit = fit_phases(weight)
-    assert fit.bic_growth == pytest.approx(bic(min(rss), fit, "growth"), rel=1e-9)
-    assert fit.t_2 == np.argmin(rss)
-
-
 @pytest.mark.parametrize("variant", ["tied", "untied"])
 def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
     """Every T_1 and T_2 by linear least squares, for the η and ω of the fit."""
@@ -287,51 +261,6 @@ def test_no_pair_of_edges_does_better(variant: PhaseVariant) -> None:
             design = np.stack([np.ones(69), growth], axis=1)
             best = min(best, ((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
     assert squares(weight, fitted(fit)) == pytest.approx(best, rel=1e-7)
-
-
-def scipys(weight: np.ndarray, fit: PhaseFit) -> float:
-    """The sum of squares that SciPy reaches from a little beside a fit, its edges held."""
-    z, x = np.log(weight[1:]), np.arange(1, len(weight))
-    inside, behind = (x > fit.t_1) & (x <= fit.t_2), np.maximum(x - fit.t_2, 0)
-
-    def residual(theta: np.ndarray) -> np.ndarray:
-        level, eta, omega, *rate = theta
-        return level + np.log1p(eta * np.cos(omega * x)) * inside + (rate[0] if rate else eta) * behind - z
-
-    start = [math.log(fit.p_base), fit.eta, fit.omega] + ([fit.eta_growth] if fit.variant == "untied" else [])
-    moved = np.array(start) * (1 + 1e-3 * np.array([1, -1, 1, -1])[: len(start)])
-    found = least_squares(residual, moved, x_scale="jac", xtol=1e-14, ftol=1e-14, gtol=1e-14)
-    assert 2 * found.cost < (residual(moved) ** 2).sum() * (1 - 1e-6)  # else the start says nothing
-    return 2 * found.cost
-
-
-DESCENTS = [("untied", 90, 0.2), ("tied", 300, 0.01)]
-
-
-@pytest.mark.parametrize(("variant", "n", "noise"), DESCENTS)
-def test_no_descent_of_scipy_does_better(variant: PhaseVariant, n: int, noise: float) -> None:
-    rng = np.random.default_rng(n)
-    weight = weights(plant(variant, n, rng), n, noise, rng)
-    fit = fit_phases(weight)
-    assert fit.variant == variant
-    rss = squares(weight, fitted(fit))
-    assert rss <= scipys(weight, fit) * (1 + 1e-12)
-    assert rss == pytest.approx(scipys(weight, fit), rel=1e-9)
-
-
-def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation control of the test above: η and ω of the grid, with the best level and rate."""
-
-    def none(*given: Any) -> tuple[float, ...]:
-        rss, level, _, rate, _ = descend(*given)
-        return rss, level, given[-2], rate, given[-1]
-
-    rng = np.random.default_rng(90)
-    weight = weights(plant("untied", 90, rng), 90, 0.2, rng)
-    monkeypatch.setattr(phases, "follow_starts", follow_starts.py_func)
-    monkeypatch.setattr(phase_kernels, "descend", none)
-    fit = fit_phases(weight)
-    assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
 
 
 @pytest.mark.one_case

@@ -1,15 +1,12 @@
 """The declarations: complete, light to import, and true of what is computed."""
 
 import math
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import geometry
 from geometry import selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.quantities import MODEL_UNITS, SELECTION, Quantity
@@ -41,12 +38,6 @@ class TestImport:
     def test_an_unknown_name_is_an_import_error(self) -> None:
         with pytest.raises(ImportError, match="cannot import name 'nothing'"):
             exec("from geometry import nothing")
-
-    def test_types_and_modules_name_the_same(self) -> None:
-        """The imports for type checkers and those at run time."""
-        text = Path(geometry.__file__).read_text(encoding="utf-8")
-        typed = re.findall(r"from geometry\.([\w.]+) import (\w+) as \2\n", text)
-        assert {(module, name) for module, names in geometry._MODULES.items() for name in names} == set(typed)
 
 
 def outside(quantity: Quantity, found: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:

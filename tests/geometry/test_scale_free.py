@@ -11,7 +11,7 @@ import pytest
 from geometry import selection_counts
 from geometry.bounds import scale_free
 from geometry.bounds.scale_free import ScaleFreeBounds, scale_free_lower_bounds
-from tests.geometry.scale_free_note import left_tail, literal, pair_gamma, pair_tail, passing, rate
+from tests.geometry.scale_free_note import literal, rate
 
 SHAPES = {
     "flat": np.ones,
@@ -73,28 +73,6 @@ def test_exponentials_and_logarithms_keep_their_stated_errors() -> None:
     assert scale_free.exp_minus(np.inf) == scale_free.exp_minus(scale_free.CERTAIN)
 
 
-@pytest.mark.parametrize("total", [1.001, 2.5])
-@pytest.mark.parametrize(("least", "most"), [(0.0, 0.3), (0.5, 40.0)])
-def test_the_worst_pair_is_the_worst(total: float, least: float, most: float) -> None:
-    gammas = pair_gamma(1.0, np.linspace(least, most, 20_001), total)
-    assert scale_free.pair_square(1.0, total, least, most) == pytest.approx(gammas.min() ** 2, rel=1e-5)
-
-
-@pytest.mark.parametrize(("tail", "most", "d"), [(3.0, 0.01, 32), (0.5, 30.0, 2)])
-def test_no_key_left_out_passes_a_level_more_often_than_it_says(tail: float, most: float, d: int) -> None:
-    tau = scale_free.level(math.expm1(2 * tail / d), 2.0, most)
-    probabilities = [left_tail(square, 2.0, tau, d) for square in np.linspace(0, most, 301)]
-    assert max(probabilities) <= math.exp(-tail) * (1 + 1e-5)
-    assert max(probabilities) > math.exp(-1.5 * tail) or d == 2
-
-
-def test_the_cut_of_what_hardly_passes_is_small() -> None:
-    left = np.sort(np.exp(-np.arange(500.0)))
-    tau, found, events = scale_free.level(math.expm1(4.0 / 64), 1.0, left[-1]), np.empty(1), np.zeros((2, 64))
-    scale_free.fill_passing(1, 1.0, left, left.size, 64.0, np.array([tau]), *events, found)
-    assert passing(tau, 1.0, left, 64) * (1 - 1e-6) <= found[0] <= passing(tau, 1.0, left, 64) * 1.01
-
-
 # The truth.
 
 
@@ -136,22 +114,6 @@ def test_says_something() -> None:
     flat = scale_free_lower_bounds(*head("flat", 40, sink=False), 128)
     assert flat.precision_lower[:3].min() > 0.9
     assert flat.recall_lower[:3].min() > 0.9
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("d", [2, 8])
-def test_no_pair_is_passed_more_often_than_its_bound(d: int) -> None:
-    """P(D_j ≤ D_i) of simulated pairs, the rest of the selection being one vector or many."""
-    rng = np.random.default_rng(d)
-    for own in (0.3, 1.0, 2.0):
-        for other in (0.0, 0.1, 1.0, 3.0):
-            for rest in ([1.0], [0.2], [0.5] * 8):
-                y_i, y_j = own * directions(20_000, d, rng), other * directions(20_000, d, rng)
-                w = sum(a * directions(20_000, d, rng) for a in rest)
-                passed = ((w + y_i - y_j) ** 2).sum(axis=1) <= (w**2).sum(axis=1)
-                total = own**2 + sum(a * a for a in rest)
-                bound = pair_tail(own**2, other**2, total, d)
-                assert passed.mean() <= bound + 4 * math.sqrt(bound / 20_000)
 
 
 CONTROLS: dict[str, tuple[str, Callable[..., Any], bool]] = {
