@@ -223,7 +223,7 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except (obstore.exceptions.BaseError, FileNotFoundError, PermissionError) as error:
         if isinstance(error, FileNotFoundError) and not re.search(NO_BUCKET, str(error)):
-            raise
+            raise FileNotFoundError("there is no such object") from None
         if re.search(TOO_SHORT, str(error)):
             short = "an object is shorter than when it was written"
             raise ValueError(short) from None

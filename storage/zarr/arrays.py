@@ -101,7 +101,7 @@ class ArraySpec:
         return tuple(lengths)
 
 
-def _of_patterns(name: str, unit: str, meaning: str, *, by_head: bool = False) -> ArraySpec:
+def _declare_patterns(name: str, unit: str, meaning: str, *, by_head: bool = False) -> ArraySpec:
     """An optional array with a number for each pattern of a layer, or of each of its heads."""
     dims = ("layer", "head", "pattern") if by_head else ("layer", "pattern")
     return ArraySpec(name, ("sequence", *dims), "float32", unit, meaning, whole=dims, optional=True)
@@ -144,27 +144,27 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("head", "key"),
         optional=True,
     ),
-    _of_patterns(
+    _declare_patterns(
         "head_patterns",
         "share",
         f"what a head looks at, over all queries after the first (sinks: those that see it): "
         f"{', '.join(quantities.PATTERNS)}; NaN without a query",
         by_head=True,
     ),
-    _of_patterns(
+    _declare_patterns(
         "pattern_chance", "share", "head_patterns of uniform weights over the keys that the layer's queries see"
     ),
-    _of_patterns(
+    _declare_patterns(
         "pattern_queries", "queries", "number of queries over which head_patterns and pattern_chance are means"
     ),
-    _of_patterns(
+    _declare_patterns(
         "probe_patterns",
         "share",
         "head_patterns in a sequence of random tokens, half of it twice, which is not stored",
         by_head=True,
     ),
-    _of_patterns("probe_chance", "share", "pattern_chance in that sequence"),
-    _of_patterns("probe_queries", "queries", "pattern_queries in that sequence"),
+    _declare_patterns("probe_chance", "share", "pattern_chance in that sequence"),
+    _declare_patterns("probe_queries", "queries", "pattern_queries in that sequence"),
     ArraySpec(
         "query_measures",
         ("sequence", "layer", "head", "key", "measure"),
