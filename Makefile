@@ -83,6 +83,7 @@ lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files of the pinned versions
 	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --no-emit-index-url \

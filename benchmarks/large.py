@@ -12,7 +12,7 @@ from benchmarks.metrics import measure_asset
 from benchmarks.selection import limit_threads
 from dagster_project.analysis.measurement import estimate_bytes, estimate_held_bytes
 from geometry import selection_profile
-from geometry.selection.layers import estimate_layer_bytes
+from geometry.layers import estimate_layer_bytes
 from storage.zarr.arrays import TENSORS, estimate_sequence_bytes
 
 LLAMA = {"layers": 32, "heads": 32, "kv_heads": 32, "head_dim": 128}

@@ -51,7 +51,7 @@ def _measure_sequence(
     tensors: SequenceStore, analysis: AnalysisSettings, layer: int, sequence: int, device: str | None
 ) -> Arrays:
     """The quantities of one layer of one sequence."""
-    from geometry.selection.layers import make_outputs, measure_layer
+    from geometry.layers import make_outputs, measure_layer
 
     queries, size = read_query_positions(tensors), tensors.layers[layer]
     arrays = make_outputs(compute_sizes(tensors, analysis) | {"head": size.heads, "kv_head": size.kv_heads})
@@ -119,7 +119,7 @@ def estimate_held_bytes(sizes: Mapping[str, int]) -> int:
 
 def estimate_memory(tensors: SequenceStore, analysis: AnalysisSettings, threads: int = 1) -> int:
     """Upper bound of the memory that measuring takes, in bytes, of which each thread has a layer in hand."""
-    from geometry.selection.layers import estimate_layer_bytes
+    from geometry.layers import estimate_layer_bytes
 
     sizes = compute_sizes(tensors, analysis)
     blocks = (

@@ -2,7 +2,7 @@
 
 Holds ``selection_profile`` and ``selection_counts``; what they return is declared in ``geometry.quantities``. What does
 not belong here: how the numbers are computed (``geometry.selection.host``), all quantities of a layer
-(``geometry.selection.layers``) and files.
+(``geometry.layers``) and files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

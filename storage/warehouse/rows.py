@@ -166,7 +166,7 @@ def build_measured_rows(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of ``MEASURED`` of one layer of one sequence, for each query a batch of every table.
 
-    ``arrays`` are what ``geometry.selection.layers.measure_layer`` has filled, by name; ``queries`` their positions;
+    ``arrays`` are what ``geometry.layers.measure_layer`` has filled, by name; ``queries`` their positions;
     ``kappas`` and ``scale`` what the upper bounds were computed with.
     """
     for index, query in enumerate(queries):

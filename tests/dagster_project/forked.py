@@ -44,7 +44,7 @@ IMPORTED = (
     "extract.extraction",
     "extract.capture",
     "extract.corpora",
-    "geometry.selection.layers",
+    "geometry.layers",
     "pyarrow.parquet",
     "reports.overviews",
     "reports.page",
