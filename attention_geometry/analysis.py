@@ -35,8 +35,8 @@ from extract.hub import ProcessContext, silence_libraries
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
 from extract.tokenization import find_start, make_counter, spell_tokens
-from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.layers import make_outputs, measure_layer
+from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.metrics import follow_cosines
 from geometry.selection.top_keys import top_keys
 from reports.findings.numbers import count

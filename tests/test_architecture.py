@@ -1,4 +1,4 @@
-"""docs/architecture.md shows the rooms of each package as they are; what may import what stands in ``pyproject.toml``."""
+"""The page on the architecture shows rooms as they are; what may import what stands in ``pyproject.toml``."""
 
 from graphlib import TopologicalSorter
 from pathlib import Path

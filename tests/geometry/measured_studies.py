@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from geometry.quantities import SELECTION
 from geometry.layers import measure_layer
+from geometry.quantities import SELECTION
 
 MEASURED = tuple(name for name in SELECTION if name != "learned_sink")
 """What is measured; the learned sink is a model's own number, captured with the weights."""

@@ -8,10 +8,10 @@ import pytest
 from geometry import selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
+from geometry.layers import CURVES, estimate_layer_bytes, measure_layer
 from geometry.quantities import SELECTION, Concentration, OutputParts, list_declared
 from geometry.selection import torch_scan
 from geometry.selection.concentration import concentration
-from geometry.layers import CURVES, estimate_layer_bytes, measure_layer
 from geometry.selection.outputs import output_parts, selection_errors
 from geometry.selection.scan import Keys
 from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
