@@ -71,6 +71,17 @@ class _Trace:
         self.before[call.layer] = set(self.calls)
         return call.output()
 
+    def list_called_once(self, layer: Module, number: int) -> list[Module]:
+        """The parts of a layer that run once in a pass, before its attention, and return one tensor of one sequence."""
+        before = [part for part in layer.modules() if part in self.before.get(number, ()) and self.calls[part] == 1]
+        return [part for part in before if part in self.outputs and self.outputs[part].shape[0] == 1]
+
+    def note(self, part: Module, _: Any, output: Any) -> None:
+        """Record the calls and the output of a module; a hook."""
+        self.calls[part] += 1
+        if isinstance(output, Tensor):
+            self.outputs[part] = output
+
 
 class ResumableModel:
     """A causal language model, in eval mode, whose forward passes over copies of one sequence can begin at its layers.
@@ -83,13 +94,15 @@ class ResumableModel:
 
     def __init__(self, model: PreTrainedModel, attention: Attention, ids: Tensor) -> None:
         self.model = model
-        self._layers = _find_layers(model, len(attention.layers))
+        count = len(attention.layers)
+        lists = [part for part in model.base_model.modules() if isinstance(part, ModuleList)]
+        self._layers: Sequence[Module] = next((tuple(part) for part in lists if len(part) == count), ())
         trace, logits = self._trace_pass(attention, ids[None, :TRIED])
         self._parts = trace.parts
-        self._early = {layer: _find_called_once(part, layer, trace) for layer, part in enumerate(self._layers)}
-        self.resumes = (False,) * len(attention.layers)
+        self._early = {number: trace.list_called_once(layer, number) for number, layer in enumerate(self._layers)}
+        self.resumes = (False,) * count
         passed = PlainPass(ids[None, :TRIED], logits[0], trace.states)
-        self.resumes = tuple(self._can_resume(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
+        self.resumes = tuple(self._can_resume(passed, layer, trace.outputs) for layer in range(count))
 
     def run_plain(self, ids: Tensor, layers: Iterable[int] = ()) -> PlainPass:
         """Run a plain pass over token ids (K,) and keep the hidden states for passes that begin at ``layers``.
@@ -110,7 +123,7 @@ class ResumableModel:
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
-        with _register_hooks([(part, partial(_note, trace), False) for part in parts]), suppress(LayerReachedError):
+        with _register_hooks([(part, trace.note, False) for part in parts]), suppress(LayerReachedError):
             self.run(passed, layer, 1)
         return trace.outputs
 
@@ -137,8 +150,10 @@ class ResumableModel:
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
             hooks += [(layer, partial(_keep, trace.states, number), True)]
-            hooks += [(layer, partial(_count_parts, trace.parts, number), False)]
-            hooks += [(part, partial(_note, trace), False) for part in layer.modules() if not any(part.children())]
+            hooks += [
+                (layer, lambda *given, number=number: trace.parts.update({number: _count_parts(given[-1])}), False)
+            ]
+            hooks += [(part, trace.note, False) for part in layer.modules() if not any(part.children())]
         with intervene(self.model, attention, trace), _register_hooks(hooks):
             return trace, self._compute_logits(ids)
 
@@ -165,19 +180,6 @@ class ResumableModel:
         answers = {part: partial(_pass_on, self._parts[number]) for number, part in enumerate(self._layers[:layer])}
         with _register_hooks([(self._layers[layer], partial(_give, state), True)]), _replace_forwards(answers):
             yield
-
-
-def _find_layers(model: PreTrainedModel, count: int) -> Sequence[Module]:
-    """The layers of a model, in order; empty if they are not found."""
-    lists = [part for part in model.base_model.modules() if isinstance(part, ModuleList)]
-    return next((tuple(part) for part in lists if len(part) == count), ())
-
-
-def _find_called_once(layer: Module, number: int, trace: _Trace) -> list[Module]:
-    """The parts of a layer that run once in a pass, before its attention, and return one tensor of one sequence."""
-    before = trace.before.get(number, set())
-    once = [part for part in layer.modules() if part in before and trace.calls[part] == 1 and part in trace.outputs]
-    return [part for part in once if trace.outputs[part].shape[0] == 1]
 
 
 @contextmanager
@@ -228,16 +230,8 @@ def _give(
     return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
 
 
-def _count_parts(parts: dict[int, int | None], layer: int, _: Module, __: Any, output: Any) -> None:
-    """Record the number of parts of a layer's output; a hook."""
-    parts[layer] = len(output) if isinstance(output, tuple) else None
-
-
-def _note(trace: _Trace, part: Module, _: Any, output: Any) -> None:
-    """Record the calls and the output of a module; a hook."""
-    trace.calls[part] += 1
-    if isinstance(output, Tensor):
-        trace.outputs[part] = output
+def _count_parts(output: Any) -> int | None:
+    return len(output) if isinstance(output, tuple) else None
 
 
 def _pass_on(parts: int | None, *args: Any, **kwargs: Any) -> Any:

@@ -200,7 +200,10 @@ def _sum_sequence(
     """
     heads, keys, _ = query.shape
     sums = query.new_zeros((heads + 1, len(PATTERNS)), dtype=torch.float32)
-    blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query, together=measure is not None))
+    each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
+    for_cache = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
+    room = min(for_cache, most) if measure is None else most  # what queries share is computed for each block again
+    blocks = torch.arange(1, keys, device=key.device).split(max(1, room // each))
     memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
     for rows in blocks:
         end = int(rows[-1]) + 1
@@ -229,17 +232,6 @@ def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
         hidden = ~mask[:, rows, : logits.shape[-1]]
         logits[:-1].masked_fill_(hidden, HIDDEN)
         logits[-1:].masked_fill_(hidden[:1], HIDDEN)
-
-
-def count_pattern_rows(query: Tensor, *, together: bool) -> int:
-    """Number of queries of (H, K, D) whose patterns are measured together, at least one.
-
-    together: as many as memory allows, since what they share is computed for each block again.
-    """
-    heads, keys, _ = query.shape
-    each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
-    for_cache = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
-    return max(1, (most if together else min(for_cache, most)) // each)
 
 
 def find_visible_keys(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:

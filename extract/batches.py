@@ -130,6 +130,7 @@ class _Reader:
     settings: ExtractionSettings
     size: int
     buffers: deque[Buffers] = field(default_factory=deque)
+    """Those that were not used last first; made when they are first needed."""
 
     @property
     def pinned(self) -> bool:
@@ -144,16 +145,17 @@ class _Reader:
         Returns None if memory runs out, after the attempt's memory has been released.
         """
         try:
-            self._turn()
+            if len(self.buffers) == 2:
+                self.buffers.rotate()
+            else:
+                sizes = _list_sizes(self.settings, self.attention)
+                self.buffers.appendleft(Buffers(self.attention.layers, batch=self.size, **sizes, pin=self.pinned))
             probed = {}
             if probe is not None:  # captured to the same memory, before the batch
-                tensor_entries = self._capture(probe)
-                tensor_entries.wait()
-                probed = {
-                    "probe_patterns": tensor_entries.patterns.clone(),
-                    "probe_chance": tensor_entries.chance.clone(),
-                    "probe_queries": tensor_entries.pattern_queries.clone(),
-                }
+                first = self._capture(probe)
+                first.wait()
+                of_probe = {"patterns": first.patterns, "chance": first.chance, "queries": first.pattern_queries}
+                probed = {f"probe_{name}": tensor.clone() for name, tensor in of_probe.items()}
             return self._capture(tokens, every_query=self.settings.every_query), probed
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -179,14 +181,6 @@ class _Reader:
         logger.warning("out of memory with %d sequences at a time; continuing with %d", self.size, self.size // 2)
         self.size //= 2
 
-    def _turn(self) -> None:
-        """Put the buffers that were not used last first; buffers are made when they are first needed."""
-        if len(self.buffers) == 2:
-            self.buffers.rotate()
-            return
-        sizes = _list_sizes(self.settings, self.attention)
-        self.buffers.appendleft(Buffers(self.attention.layers, batch=self.size, **sizes, pin=self.pinned))
-
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
     """Refuse a study (``UserError``) of which not even one sequence fits into memory."""
@@ -202,8 +196,13 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
     captured.wait()
     for layer, size in enumerate(captured.layers):
         if not is_finite(captured, layer):
-            msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
-            raise UserError(msg + _describe_remedy(settings))
+            better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"
+            remedy = f"{settings.dtype} overflows or is too coarse; set dtype to {better}"
+            if settings.dtype == "float32":
+                remedy = "its weights are damaged or it overflows; get another checkpoint"
+            raise UserError(
+                f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: {remedy}"
+            )
         check_range(captured.values[layer, :, : size.kv_heads, :, : size.head_dim], layer, settings)
 
 
@@ -231,13 +230,6 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
             f"The model '{settings.model.id}' has value states of up to {largest:.3g} in layer "
             f"{layer}, too large for float16; set values: float32"
         )
-
-
-def _describe_remedy(settings: ExtractionSettings) -> str:
-    if settings.dtype == "float32":
-        return "its weights are damaged or it overflows; get another checkpoint"
-    better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"
-    return f"{settings.dtype} overflows or is too coarse; set dtype to {better}"
 
 
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 0.2, torch.bfloat16: 0.2}

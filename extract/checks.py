@@ -1,16 +1,13 @@
-"""Immediate checks of a study's inputs, and of where it runs, that load neither torch, transformers nor datasets.
+"""Immediate checks of a study's inputs, that load neither torch, transformers nor datasets, and of where it runs.
 
 ``check_inputs`` refuses a study within a fraction of a second; ``check_hub`` alone may ask the network. Shapes of
 tensors come from the headers of the weights files. Checks that need a library are in ``extract.models`` and
 ``extract.corpora``.
 """
 
-import ctypes
-import sys
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
@@ -19,6 +16,9 @@ from extract.hub import is_cached, is_hub_reachable, summarise_error
 from extract.identity import is_local_corpus, is_local_model, open_model
 from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 HEADER_BYTES = 2**25
 """Largest size in bytes of the header of a safetensors file: names and offsets of some 300,000 tensors."""
@@ -42,12 +42,6 @@ SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_siz
 
 LISTS = ("intermediate_size", *HEADS, *KV_HEADS)
 """Those of ``SIZES`` that may also hold a list of such numbers, one per layer."""
-
-COUNTS = ("blocks", "codebooks", "experts", "groups", "heads", "labels", "layers")
-"""Endings of other fields, beginning with ``num_`` or ``n_``, that hold a count."""
-
-COUNTED = 10**5
-"""Count that such a field may always hold, however small the weights are."""
 
 KERNELS = ("attn_implementation", "experts_implementation")
 """Fields that may name code on the hub."""
@@ -101,13 +95,16 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
-    """Refuse (``UserError``) a configuration whose sizes are of a wrong type or contradict the tensors.
+    """Refuse (``UserError``) a configuration whose sizes are of a wrong type, or that has more layers than tensors.
 
     ``shapes`` is None if they are not known: then only types are checked.
     """
     for prefix, part in _iterate_parts(config):
         for field, value in part.items():
-            if why := _find_field_error(field, value) or _find_size_error(field, value, shapes):
+            why = _find_field_error(field, value)
+            if shapes is not None and not why and field in LAYERS and value is not None and value > len(shapes):
+                why = f"is {value}, but the weights have {len(shapes)} tensors"  # more would take long to build
+            if why:
                 raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}")
 
 
@@ -149,28 +146,9 @@ def _find_field_error(field: str, value: object) -> str | None:
     return None
 
 
-def _find_size_error(field: str, value: object, shapes: Shapes | None) -> str | None:
-    """What is wrong with a number that is too large for the weights; None if nothing is."""
-    if shapes is None or not isinstance(value, int) or field in POSITIONS:
-        return None
-    longest = max((length for shape in shapes.values() for length in shape), default=0)
-    if field in LAYERS and value > len(shapes):
-        return f"is {value}, but the weights have {len(shapes)} tensors"
-    if field in (*WIDTHS, *HEADS, *KV_HEADS, "head_dim", "vocab_size") and value > longest:
-        return f"is {value}, but the longest axis of a tensor of the weights has length {longest}"
-    if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > max(longest, len(shapes), COUNTED):
-        return f"is {value}, more than the weights can hold"
-    return None
-
-
 def _format_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def count_elements(shapes: Shapes) -> int:
-    """Number of elements of all tensors of these shapes."""
-    return sum(prod(shape) for shape in shapes.values())
 
 
 def check_inputs(settings: ExtractionSettings) -> None:
@@ -232,32 +210,28 @@ def check_hub(settings: ExtractionSettings) -> None:
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:
-    """Refuse (``UserError``) a device that this machine certainly does not have, without loading PyTorch.
-
-    That is an Apple GPU elsewhere than on macOS, an NVIDIA GPU that the driver does not list, and any GPU that is
-    needed where there is none; other cases are left to PyTorch.
-    """
-    if needs_gpu and _count_gpus() == 0:
+    """Refuse (``UserError``) a device as ``find_device``, and a machine without a GPU that is needed."""
+    if needs_gpu and find_device("auto").type == "cpu":
         raise UserError(
             "The study needs a GPU (needs_gpu), but this machine has none; run it on a machine with a GPU, or describe "
             "it under another --name without needs_gpu"
         )
-    if name == "mps" and sys.platform != "darwin":
+    if name not in {"auto", "cpu"}:
+        find_device(name)
+
+
+def find_device(name: str) -> "torch.device":
+    """The device with this name, or the best one for ``auto``; ``UserError`` if this machine does not have it."""
+    import torch
+
+    mps = torch.backends.mps.is_available()
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
+    device, devices = torch.device(name), torch.cuda.device_count()
+    if device.type == "mps" and not mps:
         raise UserError("The device 'mps' is requested, but this machine has none; use device: auto or cpu")
-    if name.startswith("cuda") and (devices := _count_gpus()) is not None:
-        index = int(name.partition(":")[2] or 0)
-        if index >= devices:
-            here = f"this machine has {devices} CUDA devices"
-            raise UserError(f"The device '{name}' is requested, but {here}; use device: auto or cpu")
-
-
-def _count_gpus() -> int | None:
-    """Number of NVIDIA GPUs visible to this process; None with AMD's driver or on systems other than Linux."""
-    if sys.platform != "linux" or Path("/dev/kfd").exists():
-        return None
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int()
-    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+    if device.type == "cuda" and (device.index or 0) >= devices:
+        raise UserError(
+            f"The device '{name}' is requested, but this machine has {devices} CUDA devices; use device: auto or cpu"
+        )
+    return device

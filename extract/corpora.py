@@ -112,7 +112,13 @@ def _select_windows(
             f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
         )
     if len(chosen) < sequences:
-        raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
+        remedies = ["lower sequences or context_length", "add more text"]
+        if counts.skipped:
+            remedies.insert(1, f"set pack to join documents that are too short, of which there are {counts.skipped}")
+        raise UserError(
+            f"The corpus '{corpus.id}' has too little text: {counts.windows} of {sequences} requested sequences of "
+            f"{context_length} tokens (documents: {counts.read}, tokens: {counts.tokens}); {', or '.join(remedies)}"
+        )
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
@@ -265,14 +271,3 @@ def _find_cut(tokenizer: PreTrainedTokenizerBase, text: str, last: int) -> int:
         if encode_text(tokenizer, text[cut - CONTEXT : cut + CONTEXT])[: len(known)] == known:
             return cut
     return last
-
-
-def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
-    remedies = ["lower sequences or context_length", "add more text"]
-    if counts.skipped:
-        remedies.insert(1, f"set pack to join documents that are too short, of which there are {counts.skipped}")
-    return (
-        f"The corpus '{corpus.id}' has too little text: {counts.windows} of {sequences} requested sequences of "
-        f"{context_length} tokens (documents: {counts.read}, tokens: {counts.tokens}); "
-        f"{', or '.join(remedies)}"
-    )

@@ -55,16 +55,11 @@ def decode_sequences(
         return str(tokenizer.decode([*before, *ids]))[start:]
 
     for sequence in sequences:
+        texts: list[str] = []
         with silence_libraries():
-            texts = _decode(decode, sequence.tolist())
+            while len(texts) < len(sequence):
+                texts += _join(decode, sequence[len(texts) : len(texts) + LONGEST].tolist())
         yield texts
-
-
-def _decode(decode: Decode, ids: Sequence[int]) -> list[str]:
-    texts: list[str] = []
-    while len(texts) < len(ids):
-        texts += _join(decode, ids[len(texts) : len(texts) + LONGEST])
-    return texts
 
 
 def _join(decode: Decode, ids: Sequence[int]) -> list[str]:

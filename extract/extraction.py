@@ -56,6 +56,9 @@ Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
 """Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store
 lacks over all processes; it may raise an error to refuse."""
 
+OF_CORPUS = ("sha256", "revision", "documents_read", "documents_skipped", "special_tokens", "lost_characters")
+"""Fields of ``Windows`` that the provenance has."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -413,14 +416,7 @@ def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) ->
 def _describe_inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
     known = description.provenance
     probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
-    corpus = {
-        "sha256": windows.sha256,
-        "revision": windows.revision,
-        "documents_read": windows.documents_read,
-        "documents_skipped": windows.documents_skipped,
-        "special_tokens": windows.special_tokens,
-        "lost_characters": windows.lost_characters,
-    }
+    corpus = {name: getattr(windows, name) for name in OF_CORPUS}
     return {**known, "model": known["model"] | probed, "corpus": corpus}
 
 

@@ -12,6 +12,7 @@ out are those of llama.cpp (``src/llama-model.cpp``, ``load_hparams``).
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import isclose
 from typing import Any
 
@@ -141,10 +142,6 @@ class _Entries:
         return any(name.startswith("blk.") and name.endswith(f".{suffix}") for name in self.tensors)
 
 
-def _leave(entries: _Entries, fields: Fields) -> None:
-    """Nothing more follows."""
-
-
 @dataclass(frozen=True)
 class Family:
     """How the configuration of an architecture follows from entries and tensors."""
@@ -165,7 +162,7 @@ class Family:
     """Fields that GGUF leaves out, as llama.cpp computes the architecture."""
     absent: Mapping[str, object] = field(default_factory=dict)
     """What absent entries mean."""
-    complete: Callable[[_Entries, Fields], None] = _leave
+    complete: Callable[[_Entries, Fields], None] = lambda *_: None
     """Adds to the fields what follows in another way."""
 
 
@@ -190,7 +187,12 @@ def read_fields(header: Header) -> tuple[str, Fields]:
         entries.refuse("attention.key_length", width // max(heads, 1))
     entries.expect("attention.value_length", size)
     if family.rotary:
-        fields["rope_parameters"] = _read_rotation(entries, family, size)
+        base, rotated = entries.read("rope.freq_base", 10000.0), entries.read("rope.dimension_count", size)
+        fields["rope_parameters"] = {"rope_type": "default", "rope_theta": float(base)}
+        if family.partial:
+            fields["rope_parameters"]["partial_rotary_factor"] = rotated / size
+        elif rotated != size:
+            entries.refuse("rope.dimension_count", size)
     fields["vocab_size"] = _count_tokens(header)
     entries.expect("vocab_size", fields["vocab_size"])
     fields["tie_word_embeddings"] = "output.weight" not in header.tensors
@@ -231,16 +233,6 @@ def _count_tokens(header: Header) -> int:
     return rows
 
 
-def _read_rotation(entries: _Entries, family: Family, size: int) -> Fields:
-    rotation: Fields = {"rope_type": "default", "rope_theta": float(entries.read("rope.freq_base", 10000.0))}
-    rotated = entries.read("rope.dimension_count", size)
-    if family.partial:
-        rotation["partial_rotary_factor"] = rotated / size
-    elif rotated != size:
-        entries.refuse("rope.dimension_count", size)
-    return rotation
-
-
 def _read_scale(entries: _Entries, fields: Fields, sizes: Mapping[tuple[int, int], int]) -> None:
     """The scale of the logits of Gemma, which GGUF leaves out and which depends on the size of the model."""
     size = fields["num_hidden_layers"], fields["hidden_size"]
@@ -254,11 +246,6 @@ def _read_scale(entries: _Entries, fields: Fields, sizes: Mapping[tuple[int, int
             f"does not say the scale of its logits, which is known for the published sizes of {entries.architecture} "
             f"(layers, width), {', '.join(map(str, sizes))}, but not for {size}; measure its safetensors"
         )
-
-
-def _complete_gemma2(entries: _Entries, fields: Fields) -> None:
-    """Sizes and scales: config.json of google/gemma-2-2b, -9b and -27b."""
-    _read_scale(entries, fields, {(26, 2304): 256, (42, 3584): 256, (46, 4608): 144})
 
 
 def _complete_gemma3(entries: _Entries, fields: Fields) -> None:
@@ -306,6 +293,9 @@ def _complete_windows(_: _Entries, fields: Fields) -> None:
     fields["sliding_window"] = fields["sliding_window"] or None
 
 
+_SCALES_OF_GEMMA_2 = {(26, 2304): 256, (42, 3584): 256, (46, 4608): 144}
+"""By layers and width: config.json of google/gemma-2-2b, -9b and -27b."""
+
 _QKV = {"attention_bias": "attn_q.bias"}
 _EVEN = {name: value for name, value in SIZES.items() if name not in {"attention.head_count_kv", "feed_forward_length"}}
 _GEMMA = {**RMS, **WINDOW}
@@ -336,7 +326,7 @@ FAMILIES: Mapping[str, Family] = {
             "final_logit_softcapping": "final_logit_softcapping",
         },
         absent={"attention.sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-        complete=_complete_gemma2,
+        complete=partial(_read_scale, sizes=_SCALES_OF_GEMMA_2),
     ),
     "gemma3": Family("gemma3_text", _GEMMA, complete=_complete_gemma3),
     "gpt2": Family(

@@ -8,7 +8,7 @@ default.
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -195,8 +195,8 @@ def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
     """
     tensors, architecture = model.header.tensors, model.architecture
     if architecture in NEWER:
-        layers = {f"blk.{layer}" for layer in range(model.header.metadata[f"{architecture}.block_count"])}
-        return [name for name in tensors if name.startswith("blk.") and _find_layer(name) not in layers]
+        layers = [f"blk.{layer}." for layer in range(model.header.metadata[f"{architecture}.block_count"])]
+        return [name for name in tensors if name.startswith("blk.") and not name.startswith(tuple(layers))]
     make_processor: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
     with read_quickly():
         read = get_gguf_hf_weights_map(built, make_processor())
@@ -221,11 +221,6 @@ def check_count(model: GgufModel, built: PreTrainedModel) -> None:
         )
 
 
-def _find_layer(name: str) -> str:
-    """The beginning of a tensor's name that says which layer it is of."""
-    return ".".join(name.split(".")[:2])
-
-
 @keep_while_unchanged(most=1)
 def _load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     with open_alone(path) as where, read_quickly():
@@ -235,13 +230,11 @@ def _load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 @contextmanager
 def dequantise() -> Iterator[dict[str, Any]]:
-    """Further arguments for loading weights: all are dequantised.
+    """Further arguments for loading weights, which are all dequantised, within ``read_quickly``.
 
     Where standard error is not a terminal, the progress bar of transformers, which cannot be disabled, is discarded.
     """
-    with ExitStack() as stack:
-        if not sys.stderr.isatty():
-            stack.enter_context(redirect_stderr(StringIO()))
+    with read_quickly(), nullcontext() if sys.stderr.isatty() else redirect_stderr(StringIO()):
         yield {"quantization_config": transformers.GgufConfig(dequantize=True)}
 
 
@@ -274,13 +267,11 @@ def follow_file(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> PreTrai
     )
     if kind == "gpt2":
         if pre not in SPLITS:
-            _refuse_tokenizer(
-                model, f"tokenizer.ggml.pre {pre!a}, whose way to split text is not known", ", ".join(SPLITS)
-            )
+            what = f"tokenizer.ggml.pre {pre!a}, whose way to split text is not known"
+            _refuse_tokenizer(model, what, ", ".join(SPLITS))
         if prefix:
-            _refuse_tokenizer(
-                model, "add_space_prefix beside a byte-level tokenizer, which puts no space before a text", "false"
-            )
+            what = "add_space_prefix beside a byte-level tokenizer, which puts no space before a text"
+            _refuse_tokenizer(model, what, "false")
         backend.normalizer = normalizers.NFC() if pre in COMPOSED else None
         splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in SPLITS[pre]]
         as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -37,12 +37,6 @@ FLOATS = ("F32", "F16", "BF16")
 SMALL_PART = 0.001
 """Part of the weights whose type is not named."""
 
-COUNTED = 10**5
-"""Size that the configuration may always hold, however small the tensors are."""
-
-UNBOUNDED = ("context_length", "attention.sliding_window")
-"""Entries that no tensor limits."""
-
 RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that change the frequencies of the rotary embedding, which transformers' reader ignores."""
 
@@ -128,7 +122,10 @@ class GgufModel:
 
     def describe_files(self, dtype: str) -> dict[str, dict[str, str]]:
         """The part of the provenance on model and tokenizer that depends only on the file; the hash is the file's."""
-        digest = self._hash()
+        try:
+            digest = hash_file(self.path)
+        except OSError as error:
+            self._refuse(f"cannot be read ({error.strerror}); check its permissions")
         title = {"name": self.title} if self.title else {}
         model = {"sha256": digest, QUANTISATION: self.describe_weights(dtype), **title}
         return {"model": model, "tokenizer": {OTHER_FILES: digest}}
@@ -142,13 +139,14 @@ class GgufModel:
             self._refuse(f"holds no model, but is of type {str(kind)[:20]!a} (general.type); give the file of a model")
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
             self._refuse(f"is one of {str(parts)[:20]!a} files of a model; merge them: llama-gguf-split --merge")
-        self.check_tokenizer()
-        self._check_sizes()
-        self._check_types()
-        self._check_entries()
+        layers, tensors = metadata.get(f"{self.architecture}.block_count"), len(self.header.tensors)
+        if type(layers) is int and layers > tensors:  # a model of so many would take long to build
+            self._refuse(f"has {self.architecture}.block_count {layers}, but at most {tensors:,} fits its tensors")
+        self._check_tokenizer()
+        self._check_contents()
 
-    def check_tokenizer(self) -> None:
-        """Refuse a file (``UserError``) without a vocabulary, or with special tokens outside it."""
+    def _check_tokenizer(self) -> None:
+        """Refuse a file without a vocabulary, or with special tokens outside it."""
         tokens = self.header.metadata.get(TOKENS)
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
             self._refuse(f"has no vocabulary ({TOKENS}); give a file that holds its tokenizer")
@@ -157,30 +155,12 @@ class GgufModel:
             if type(index) is not int or not 0 <= index < len(tokens):
                 self._refuse(f"has {TOKENIZER}{field} {str(index)[:20]!a}, but {len(tokens):,} tokens")
 
-    def _check_sizes(self) -> None:
-        """Refuse sizes of the configuration that are negative or that the tensors cannot have.
-
-        Positions, windows, and entries of rotary positions other than the number of their dimensions are no sizes.
-        """
-        tensors, prefix = self.header.tensors, f"{self.architecture}."
-        longest = max(COUNTED, *(length for tensor in tensors.values() for length in tensor.shape))
-        for name, value in self.header.metadata.items():
-            field = name.removeprefix(prefix)
-            if field == name or field in UNBOUNDED or (field.startswith("rope.") and field != "rope.dimension_count"):
-                continue
-            limit = len(tensors) if field == "block_count" else longest
-            for number in value if isinstance(value, list) else [value]:
-                if type(number) is int and not 0 <= number <= limit:
-                    self._refuse(f"has {name} {number}, but at most {limit:,} fits its tensors")
-
-    def _check_types(self) -> None:
+    def _check_contents(self) -> None:
+        """Refuse types that are not read, and entries and tensors that transformers would ignore."""
         for name, tensor in self.header.tensors.items():
             if not can_dequantise(tensor.type):
                 read = ", ".join(list_types())
                 self._refuse(f"stores '{name}' as {tensor.type}, which cannot be dequantised; these types can: {read}")
-
-    def _check_entries(self) -> None:
-        """Refuse entries and tensors of the architecture that transformers would ignore."""
         if changed := next((name for name in RESCALED if name in self.header.tensors), None):
             self._refuse(
                 f"rescales its rotary positions ({changed}), which transformers does not read from GGUF files; "
@@ -193,12 +173,6 @@ class GgufModel:
 
     def _refuse(self, what: str) -> NoReturn:
         raise UserError(f"The model '{self.name}' {what}")
-
-    def _hash(self) -> str:
-        try:
-            return hash_file(self.path)
-        except OSError as error:
-            self._refuse(f"cannot be read ({error.strerror}); check its permissions")
 
 
 def locate_gguf(model: ModelSettings) -> Path | None:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -52,8 +53,8 @@ from extract.checks import (
     check_model,
     check_positions,
     check_sizes,
-    count_elements,
     count_positions,
+    find_device,
     read_tensor_shapes,
 )
 from extract.completeness import check_frequencies, check_tensors, refuse_unread, report_all_tensors
@@ -66,7 +67,6 @@ from extract.gguf_loading import (
     load_config,
     load_tokenizer,
     open_alone,
-    read_quickly,
 )
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
@@ -191,8 +191,12 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     hub = {"model": {"id": settings.model.id, **describe_changed_weights(settings)}}
     known: dict[str, dict[str, Any]] = describe_model(source.files, settings) if source.files else hub
     commit = {"commit": source.commit} if source.commit else {}
+    if source.gguf:  # which names only the family
+        architecture = str(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type])
+    else:
+        architecture = str((config.architectures or [type(config).__name__])[0])
     provenance = {
-        "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
+        "model": {**known["model"], **commit, "architecture": architecture},
         "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer, settings.bos)},
     }
     return Description(source, config, tokenizer, device, settings, provenance)
@@ -215,10 +219,9 @@ def _load_trained(description: Description) -> PreTrainedModel:
     source = description.source
     files = source.files or _download(source)
     _check_size(description, files)
-    reading: AbstractContextManager[None] = read_quickly() if source.gguf else nullcontext()
     expanded: AbstractContextManager[dict[str, Any]] = dequantise() if source.gguf else nullcontext({})
     try:
-        with source.open() as where, reading, expanded as how, report_all_tensors():
+        with source.open() as where, expanded as how, report_all_tensors():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 **where,
                 **how,
@@ -273,7 +276,7 @@ def _check_size(description: Description, files: Checkpoint | GgufModel) -> None
     if isinstance(files, GgufModel) and (unread := list_unread(files, model)):
         refuse_unread(source.name, source.config_name, model, unread)
     described = sum(tensor.numel() for tensor in model.parameters())
-    held = files.elements if isinstance(files, GgufModel) else count_elements(read_tensor_shapes(files))
+    held = files.elements if isinstance(files, GgufModel) else sum(map(prod, read_tensor_shapes(files).values()))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         raise UserError(
             f"The {source.config_name} of the model '{source.name}' describes {described:,} parameters, "
@@ -388,23 +391,6 @@ def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterato
     return decode_sequences(tokenizer, sequences)
 
 
-def find_device(name: str) -> torch.device:
-    """The device with this name, or the best one for ``auto``."""
-    if name == "auto":
-        return torch.device(
-            "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        )
-    device = torch.device(name)
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("The device 'mps' is requested, but this machine has none; use device: auto or cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        devices = torch.cuda.device_count()
-        raise UserError(
-            f"The device '{name}' is requested, but this machine has {devices} CUDA devices; use device: auto or cpu"
-        )
-    return device
-
-
 def _locate(model: ModelSettings) -> Source:
     """The files of a local model, or the hub id with the commit of its revision; a GGUF file of it is downloaded."""
     if is_local_model(model):
@@ -454,13 +440,6 @@ def _load_config(source: Source) -> PreTrainedConfig:
         )
     check_both_halves(config, f"The model '{source.name}' of type '{config.model_type}'")
     return config
-
-
-def _name_architecture(source: Source, config: PreTrainedConfig) -> str:
-    """The class of the model as its configuration names it; GGUF files name only the family."""
-    if source.gguf:
-        return str(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type])
-    return str((config.architectures or [type(config).__name__])[0])
 
 
 def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ they are ASCII.
 import io
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -91,23 +92,18 @@ def _read_blocks(file: TextFile) -> Iterator[str]:
 
 
 def _read_jsonl(file: TextFile, column: str) -> Iterator[str]:
+    """The documents of a file, none of whose lines is longer than ``LONGEST_LINE``."""
     with _open_text(file) as text:
-        for number, line in enumerate(_read_lines(file, text), start=1):
+        for number in count(1):
+            if not (line := text.readline(LONGEST_LINE + 1)):
+                return
+            if len(line) > LONGEST_LINE:
+                raise UserError(
+                    f"The corpus '{file.name}' has a line of more than {LONGEST_LINE} characters: line {number}; "
+                    "write one document per line, or split it into several"
+                )
             if line.strip():
                 yield select_text(_parse_json_object(file, line, number), column, file.name, f"line {number}")
-
-
-def _read_lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines of a file, none of which is longer than ``LONGEST_LINE``."""
-    number = 0
-    while line := text.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise UserError(
-                f"The corpus '{file.name}' has a line of more than {LONGEST_LINE} characters: line {number}; "
-                "write one document per line, or split it into several"
-            )
-        yield line
 
 
 def _parse_json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from extract.checkpoints import OTHER_FILES, Checkpoint
+from extract.checks import find_device
 from extract.gguf_models import QUANTISATION
 from extract.identity import (
     SYNTHETIC_INPUTS,
@@ -77,9 +78,7 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
     if not path.exists():
         return None
     try:
-        store = SequenceStore.open(path, TENSORS)
-        store.find_missing()
-        _check_provenance(store)
+        store = _open_known(path)
     except NewerError:
         raise
     except UserError as error:
@@ -96,14 +95,19 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
         return changed
     if was["study"] != study:
         return f"made for the study '{was['study']}'"
-    return _describe_changed_inputs(now["inputs"], was["inputs"])
+    inputs = ((part, name, value) for part, fields in now["inputs"].items() for name, value in fields.items())
+    unlike = [f"{part}.{name}" for part, name, value in inputs if value != was["inputs"][part].get(name)]
+    return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {key} has changed") for key in unlike)) or None
 
 
-def _check_provenance(store: SequenceStore) -> None:
+def _open_known(path: Place) -> SequenceStore:
+    store = SequenceStore.open(path, TENSORS)
+    store.find_missing()
     if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
         raise UserError(
             f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
         )
+    return store
 
 
 def build_provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,31 +148,18 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
     if settings.model.id == SYNTHETIC:
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
-        return combine_inputs(settings, _describe_model(settings), was)
+        model = open_model(settings.model)
+        described: dict[str, Any] = describe_model(model, settings)
+        named = model.config.get("architectures") if isinstance(model, Checkpoint) else None
+        if isinstance(named, list) and named:
+            described["model"]["architecture"] = named[0]
+        return combine_inputs(settings, described, was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
     return combine_inputs(settings, known | {"model": known["model"] | describe_changed_weights(settings)}, was)
 
 
-def _describe_model(settings: ExtractionSettings) -> dict[str, Any]:
-    """A local model and its tokenizer as they are now, identified by the hashes of their files."""
-    model = open_model(settings.model)
-    known: dict[str, Any] = describe_model(model, settings)
-    named = model.config.get("architectures") if isinstance(model, Checkpoint) else None
-    if isinstance(named, list) and named:
-        known["model"]["architecture"] = named[0]
-    return known
-
-
-def _describe_changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
-    """Describe which inputs of equal settings have changed; None if none has."""
-    unlike = [f"{part}.{name}" for part in now for name in now[part] if now[part][name] != was[part].get(name)]
-    return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {key} has changed") for key in unlike)) or None
-
-
 def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
     """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
-    from extract.models import find_device
-
     device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
     now = list_versions(device)
     return " and ".join(name for name in now if now[name] != was["versions"].get(name))

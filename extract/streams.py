@@ -79,7 +79,9 @@ def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
     retried up to ``ATTEMPTS`` times, with a line in the log each time, and continues where it was.
     """
     shards, revision = _make_retrying(corpus)(_open_shards, corpus)
-    texts = (select_text(row, corpus.column, corpus.id, "a row") for row in _Rows(corpus, shards, seed))
+    ordered = random.Random(seed).sample(shards, len(shards))  # noqa: S311 - as in ``shuffle_buffered``
+    rows = (row for shard in ordered for row in _read_shard(corpus, shard))
+    texts = (select_text(row, corpus.column, corpus.id, "a row") for row in rows)
     return Stream(revision, shuffle_buffered(texts, SHUFFLED_DOCUMENTS, seed))
 
 
@@ -98,34 +100,22 @@ def shuffle_buffered(items: Iterable[T], size: int, seed: int) -> Iterator[T]:
     yield from buffer
 
 
-class _Rows:
-    """The rows of the shards, in an order of shards decided by the seed; after a break, iteration resumes."""
+def _read_shard(corpus: CorpusSettings, shard: Shard) -> Iterator[dict[str, Any]]:
+    """The rows of a shard; after a break, reading resumes."""
+    read, retrying = 0, _make_retrying(corpus)
+    rows: Iterator[dict[str, Any]] | None = None
 
-    def __init__(self, corpus: CorpusSettings, shards: list[Shard], seed: int) -> None:
-        self._corpus = corpus
-        self._shards = random.Random(seed).sample(shards, len(shards))  # noqa: S311 - as in ``shuffle_buffered``
-        self._read = 0
-        """Rows already read from the first of ``_shards``."""
-        self._open: Iterator[dict[str, Any]] | None = None
+    def read_next() -> dict[str, Any] | None:
+        nonlocal rows
+        opened, rows = rows or shard(read), None  # set again once a row has been read: after a break it is reopened
+        with _translate_errors(corpus):
+            row = next(opened, None)
+        rows = opened
+        return row
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        retrying = _make_retrying(self._corpus)
-        while (row := retrying(self._read_next)) is not None:
-            yield row
-
-    def _read_next(self) -> dict[str, Any] | None:
-        """The next row; None after the last."""
-        while self._shards:
-            rows = self._open or self._shards[0](self._read)
-            self._open = None  # set again once a row has been read, so that the shard is reopened after a break
-            with _translate_errors(self._corpus):
-                row = next(rows, None)
-            if row is not None:
-                self._open, self._read = rows, self._read + 1
-                return row
-            del self._shards[0]
-            self._read = 0
-        return None
+    while (row := retrying(read_next)) is not None:
+        read += 1
+        yield row
 
 
 def _read_parquet_rows(path: str, column: str, first: int) -> Iterator[dict[str, Any]]:
@@ -146,9 +136,8 @@ def _read_parquet_rows(path: str, column: str, first: int) -> Iterator[dict[str,
                 first = max(0, first - len(batch))
 
 
-def _read_other_rows(dataset: Any, index: int, first: int) -> Iterator[dict[str, Any]]:
-    """The rows of one shard of an ``IterableDataset`` from row ``first`` on."""
-    return iter(dataset.shard(dataset.num_shards, index).skip(first))
+def _skip_rows(file: Any, first: int) -> Iterator[dict[str, Any]]:
+    return iter(file.skip(first))
 
 
 def _open_shards(corpus: CorpusSettings) -> tuple[list[Shard], str]:
@@ -172,7 +161,8 @@ def _open_shards(corpus: CorpusSettings) -> tuple[list[Shard], str]:
     if isinstance(builder.config, ParquetConfig):
         paths = {str(split): paths for split, paths in builder.config.data_files.items()}[corpus.split]
         return [partial(_read_parquet_rows, path, corpus.column) for path in paths], builder.hash
-    return [partial(_read_other_rows, dataset, index) for index in range(dataset.num_shards)], builder.hash
+    of_files = (dataset.shard(dataset.num_shards, index) for index in range(dataset.num_shards))
+    return [partial(_skip_rows, file) for file in of_files], builder.hash
 
 
 def _disable_retries(config: Any) -> None:

@@ -65,7 +65,9 @@ def plant_heads(settings: ExtractionSettings) -> list[PlantedHead]:
             AssumedHead(
                 **{name: spread[index // group].item() for name, spread in values.items()},
                 **{name: spread[index].item() for name, spread in weights.items()},
-                **{name: _compute_position(share[index].item(), query + 1) for name, share in shares.items()},
+                **{  # positions at a share of the keys, after the sink's and not after the query's
+                    name: min(max(round(share[index].item() * (query + 1)), 1), query) for name, share in shares.items()
+                },
             ),
         )
         for query in settings.query_positions
@@ -136,8 +138,3 @@ def _require_synthetic(settings: ExtractionSettings) -> SyntheticSettings:
 def _spread_range(ends: tuple[float, float], heads: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Values of a parameter for every head: equal steps from one end to the other, in random order."""
     return rng.permutation(np.linspace(*ends, heads))
-
-
-def _compute_position(share: float, keys: int) -> int:
-    """The position at a share of the keys, after the sink's and not after the query's."""
-    return min(max(round(share * keys), 1), keys - 1)

@@ -52,7 +52,9 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
             raise UserError(
                 f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or {named}"
             )
-        files = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
+        if not root.is_dir() and not (root.name.endswith(SUFFIXES) and root.is_file()):
+            raise UserError(f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these")
+        files = _find_below(corpus, root) if root.is_dir() else [TextFile(root, corpus.id, root.name)]
         if not any(file.path.stat().st_size for file in files):
             raise UserError(f"The corpus '{corpus.id}' is empty; give one with text in it")
     return files
@@ -70,12 +72,6 @@ def hash_files(corpus: CorpusSettings) -> str:
     for file in files:
         digest.update(os.fsencode(file.relative) + f" {_hash(file)}\n".encode())
     return digest.hexdigest()
-
-
-def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
-    if not path.name.endswith(SUFFIXES) or not path.is_file():
-        raise UserError(f"The corpus '{corpus.id}' is not a {KINDS}; convert it to one of these")
-    return TextFile(path, corpus.id, path.name)
 
 
 def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:

@@ -73,8 +73,10 @@ def read(
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
     seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys, every_query=every_query)
     cache = _read_blocks(model, input_ids, _count_block_rows(layers, input_ids), seen.add)
-    by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
-    for layer, (weights, received, patterns) in enumerate(by_layer):
+    received_by_layer = (seen.received / (keys - seen.positions)).chunk(len(seen.rows), dim=1)
+    by_layer = zip(seen.rows, received_by_layer, seen.measure_patterns(), strict=True)
+    for layer, (rows, received, patterns) in enumerate(by_layer):
+        weights = torch.stack([rows[query] for query in queries], dim=1)
         every = seen.every[layer].tensors if every_query else None
         put(layer, weights, _read_values(model, cache, layer), None, received, patterns, every)
     return first_keys[list(queries)].T.tolist()
@@ -146,10 +148,6 @@ class _SeenRows:
             for text, of_text in enumerate(weights):
                 self.every[layer].add(value, text, of_text.clone(memory_format=torch.contiguous_format), rows)
 
-    def stack_weights(self) -> list[Tensor]:
-        """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""
-        return [torch.stack([of_layer[query] for query in self.queries.tolist()], dim=1) for of_layer in self.rows]
-
     def measure_patterns(self) -> Iterator[Patterns]:
         """What the heads look at by layer."""
         layers = len(self.rows)
@@ -158,10 +156,6 @@ class _SeenRows:
         for sums, chance, first_keys in by_layer:
             counts = count_rows(self.tokens, (first_keys == 0)[None])
             yield sums / counts[:, None], chance / counts, counts
-
-    def average_received(self) -> Sequence[Tensor]:
-        """The mean weight that a key gets from the queries at and after it, by layer, (B, H, K)."""
-        return (self.received / (len(self.positions) - self.positions)).chunk(len(self.rows), dim=1)
 
 
 @contextmanager
