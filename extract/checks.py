@@ -43,6 +43,12 @@ SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_siz
 LISTS = ("intermediate_size", *HEADS, *KV_HEADS)
 """Those of ``SIZES`` that may also hold a list of such numbers, one per layer."""
 
+COUNTS = ("blocks", "codebooks", "experts", "groups", "heads", "labels", "layers")
+"""Endings of other fields, beginning with ``num_`` or ``n_``, that hold a count."""
+
+COUNTED = 10**5
+"""Largest such count."""
+
 KERNELS = ("attn_implementation", "experts_implementation")
 """Fields that may name code on the hub."""
 
@@ -95,16 +101,13 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
-    """Refuse (``UserError``) a configuration whose sizes are of a wrong type, or that has more layers than tensors.
+    """Refuse (``UserError``) a configuration whose sizes are of a wrong type, or too large for the tensors.
 
     ``shapes`` is None if they are not known: then only types are checked.
     """
     for prefix, part in _iterate_parts(config):
         for field, value in part.items():
-            why = _find_field_error(field, value)
-            if shapes is not None and not why and field in LAYERS and value is not None and value > len(shapes):
-                why = f"is {value}, but the weights have {len(shapes)} tensors"  # more would take long to build
-            if why:
+            if why := _find_field_error(field, value) or _find_count_error(field, value, shapes):
                 raise UserError(f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}")
 
 
@@ -143,6 +146,16 @@ def _find_field_error(field: str, value: object) -> str | None:
         return f"should be a whole number, found {_format_value(value)}"
     if any(number < 1 for number in numbers):
         return f"should be 1 or more, found {_format_value(value)}"
+    return None
+
+
+def _find_count_error(field: str, value: object, shapes: Shapes | None) -> str | None:
+    """What is wrong with a number of parts, so many of which would take long to build; None if nothing is."""
+    if shapes is not None and isinstance(value, int):
+        if field in LAYERS and value > len(shapes):
+            return f"is {value}, but the weights have {len(shapes)} tensors"
+        if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > COUNTED:
+            return f"is {value}, more than the weights can hold"
     return None
 
 

@@ -7,11 +7,14 @@ is decided here: caches and masks that follow from the configuration, and parts 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, NoReturn
 
 import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from extract.checkpoints import CONFIG, Checkpoint
 from storage.errors import UserError
@@ -84,6 +87,10 @@ def check_tensors(
         )
     if unread := sorted(key for key in report["unexpected_keys"] if not is_dispensable(model, key, shapes.get(key))):
         refuse_unread(name, config_name, model, unread)
+    if twice := _find_doubled(model, shapes):
+        raise UserError(
+            f"The weights of the model '{name}' hold one tensor under two names, {twice[0]} and {twice[1]}; remove one"
+        )
 
 
 def refuse_unread(name: str, config_name: str, model: PreTrainedModel, unread: list[str]) -> NoReturn:
@@ -150,3 +157,17 @@ def _read_tensor(checkpoint: Checkpoint, key: str) -> torch.Tensor:
                 tensor: torch.Tensor = opened.get_tensor(key)
                 return tensor
     raise KeyError(key)
+
+
+def _find_doubled(model: PreTrainedModel, stored: Iterable[str]) -> tuple[str, str] | None:
+    """The first two stored names that are read as the same tensor, of which transformers reads one."""
+    mapping = deepcopy(get_model_conversion_mapping(model, None, getattr(model, "hf_quantizer", None)))
+    renamings = [entry for entry in mapping if isinstance(entry, WeightRenaming)]
+    converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
+    own: dict[str, Any] = model.state_dict()
+    taken: dict[str, str] = {}
+    for key in sorted(stored):
+        read_as, of_several = rename_source_key(key, renamings, converters, model.base_model_prefix, own)
+        if of_several is None and read_as in own and taken.setdefault(read_as, key) != key:
+            return taken[read_as], key
+    return None

@@ -45,13 +45,39 @@ class FakeHub:
     """What to do on the next requests for a part of a file: ``CUT``, ``RESET`` or a status; None answers well."""
 
 
+class _Quiet(BaseHTTPRequestHandler):
+    """A handler that answers HEAD as GET, without the content."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def answer(self, status: int, content: bytes, error: str, fault: int | str | None) -> None:
+        if fault == RESET:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.shutdown(socket.SHUT_RD)
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("X-Repo-Commit", COMMIT)
+        if error:
+            self.send_header("X-Error-Code", error)
+        self.send_header("ETag", f'"{sha1(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content[: len(content) // 2] if fault == CUT else content)
+
+
 @contextmanager
 def serve(repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
     """Serve repositories by id, whole and in parts: of models, or of datasets at one commit for every revision."""
     hub = FakeHub()
 
     class Handler(_Quiet):
-        def respond(self) -> None:
+        def do_GET(self) -> None:
             path, _, query = unquote(self.path).partition("?")
             hub.asked.append(f"{self.command} {path}")
             hub.tokens.add(self.headers["Authorization"])
@@ -67,38 +93,6 @@ def serve(repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
 
     with running(Handler) as hub.address:
         yield hub
-
-
-class _Quiet(BaseHTTPRequestHandler):
-    """A handler of HEAD and GET alike: what is answered to both, with the content behind it where it is a GET."""
-
-    respond: Callable[[], None]
-    """What each handler does with a request."""
-
-    def do_HEAD(self) -> None:
-        self.respond()
-
-    def do_GET(self) -> None:
-        self.respond()
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-    def answer(self, status: int, content: bytes, error: str, fault: int | str | None = None) -> None:
-        if fault == RESET:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.shutdown(socket.SHUT_RD)
-            self.close_connection = True
-            return
-        self.send_response(status)
-        self.send_header("X-Repo-Commit", COMMIT)
-        if error:
-            self.send_header("X-Error-Code", error)
-        self.send_header("ETag", f'"{sha1(content).hexdigest()}"')
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content[: len(content) // 2] if fault == CUT else content)
 
 
 @contextmanager
@@ -127,27 +121,17 @@ def _answer(repositories: Mapping[str, Path], path: str, query: str) -> tuple[in
     root = repositories.get(name)
     if of_dataset and rest.startswith("/revision/"):
         return 200, json.dumps({"id": name, "sha": COMMIT, "siblings": []}).encode(), ""
-    if root and (found := re.match(rf"/tree/{COMMIT}/?(.*)", rest)):
-        return _tree(root, found[1], below="recursive=true" in query.lower())
+    if root and (found := re.match(rf"/tree/{COMMIT}/?(.*)", rest)) and (root / found[1]).is_dir():
+        below = (root / found[1]).glob("**/*" if "recursive=true" in query.lower() else "*")
+        entries = [
+            {"type": "file", "path": path.relative_to(root).as_posix(), "oid": "0" * 40, "size": path.stat().st_size}
+            | ({} if path.is_file() else {"type": "directory"})
+            for path in sorted(below)
+        ]
+        return 200, json.dumps(entries).encode(), ""
     if root and (found := re.match(r"/resolve/[^/]+/(.*)", rest)) and (root / found[1]).is_file():
         return 200, (root / found[1]).read_bytes(), ""
     return 404, b"", "EntryNotFound"
-
-
-def _tree(root: Path, folder: str, *, below: bool) -> tuple[int, bytes, str]:
-    """What lies in a folder of a repository, or also below it."""
-    if not (root / folder).is_dir():
-        return 404, b"", "EntryNotFound"
-    entries = [
-        {
-            "type": "file" if path.is_file() else "directory",
-            "path": path.relative_to(root).as_posix(),
-            "oid": "0" * 40,
-            "size": path.stat().st_size,
-        }
-        for path in sorted((root / folder).glob("**/*" if below else "*"))
-    ]
-    return 200, json.dumps(entries).encode(), ""
 
 
 # --- models of a hub, in a fresh process ---

@@ -245,6 +245,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         config(num_hidden_layers=10**7),
         r"num_hidden_layers is 10000000, but the weights have 30 tensors",
     ),
+    "too many experts": (config(num_local_experts=10**7), "num_local_experts is 10000000, more than the weights can"),
     "a part that is wrong": (config(text_config={"hidden_size": "64"}), "text_config.hidden_size should be a whole"),
     "too few positions": (config(max_position_embeddings=16), "reads at most 16 tokens, but context_length is 32"),
     "code of the hub": (config(attn_implementation="acme/evil"), "asks for code from the hub, which is never run"),

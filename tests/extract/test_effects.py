@@ -15,7 +15,6 @@ from extract.extraction import extract
 from extract.interventions import intervene
 from extract.policies import SHARES, LargestKeys, build_policies
 from extract.settings import ExtractionSettings
-from extract.sparsity import measure_policy_losses
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
@@ -104,10 +103,7 @@ def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
     held_out = opened.select_held_out(2)
     found = list(measure_sparse_losses(opened, held_out, policies))
     assert [sequence for sequence, _ in found] == [0, 1]
-    for sequence, losses in found:
-        ids = torch.from_numpy(held_out[sequence].astype(np.int64))
-        expected = measure_policy_losses(opened.model, opened.attention, ids, policies)
-        np.testing.assert_array_equal(losses.loss, expected.loss)
+    for _, losses in found:
         kept = dict(zip([policy.name for policy in policies], losses.keys_kept, strict=True))
         assert kept["same_n"] == kept["sink_recent"] == pytest.approx(heads.compute_cost(np.full((3, 4), 6)))
         assert (losses.kl > 0).all()
@@ -124,14 +120,10 @@ def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
     return read_refusal(open_study, settings(folder, **others), store)
 
 
-def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
-    asked = ExtractionSettings(model="synthetic", context_length=KEYS, sequences=1)
-    extract(asked, study="drawn", path=LocalPlace(tmp_path / "store"))
-    with pytest.raises(UserError, match="A synthetic study has no model whose heads could be changed"):
-        open_study(asked, SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS))
-
-
-def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
+def test_a_study_without_a_model_and_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
+    assert "A synthetic study has no model whose heads could be changed" in refusal(
+        folder, model="synthetic", corpus=None
+    )
     write_checkpoint(tmp_path / "qwen3", "qwen3", seed=1)
     (tmp_path / "book.txt").write_bytes((folder / "book.txt").read_bytes())
     assert "has changed since the study was extracted (sha256)" in refusal(tmp_path, folder / "store")

@@ -89,10 +89,6 @@ def test_every_query_of_every_layer_is_eager_s(family: Family, monkeypatch: pyte
 Weigh = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-def wrong_scale(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
-    return correct(query, key, rows, replace(how, scale=how.scale * 1.1))
-
-
 def wrong_gqa_order(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
     """Query head h reads KV head h % Hkv."""
     order = torch.arange(query.shape[1]).reshape(-1, key.shape[1]).T.flatten()
@@ -102,14 +98,6 @@ def wrong_gqa_order(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, ho
     return permuted[:, back], None if sink is None else sink[:, back]
 
 
-def without_softcap(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
-    return correct(query, key, rows, replace(how, softcap=None))
-
-
-def without_sink(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
-    return correct(query, key, rows, replace(how, s_aux=None))
-
-
 def not_causal(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
     """Every query sees the keys after itself."""
     later = torch.ones(KEYS, KEYS).triu(1).bool()
@@ -117,18 +105,13 @@ def not_causal(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: We
     return correct(query, key, rows, replace(how, mask=mask))
 
 
-def row_before(correct: Weigh, query: Tensor, *rest: object) -> object:
-    """Row i is that of query i - 1."""
-    return correct(query.roll(1, dims=2), *rest)
-
-
 MISTAKES: dict[str, Callable[..., object]] = {
-    "scale": wrong_scale,
+    "scale": lambda correct, *given: correct(*given[:3], replace(given[3], scale=given[3].scale * 1.1)),
     "gqa_order": wrong_gqa_order,
-    "softcap": without_softcap,
-    "sink": without_sink,
+    "softcap": lambda correct, *given: correct(*given[:3], replace(given[3], softcap=None)),
+    "sink": lambda correct, *given: correct(*given[:3], replace(given[3], s_aux=None)),
     "causal": not_causal,
-    "row": row_before,
+    "row": lambda correct, query, *rest: correct(query.roll(1, dims=2), *rest),  # row i is that of query i - 1
 }
 
 VALUE_MISTAKES: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -55,33 +55,12 @@ class PromptTuning(Wrapper):
         return self.base_model(inputs_embeds=torch.cat([torch.ones(1, 5, 64), own], dim=1), **given)
 
 
-class LoraLinear(nn.Module):
-    """A linear map and its change of low rank."""
-
-    def __init__(self, base_layer: nn.Linear) -> None:
-        super().__init__()
-        self.base_layer = base_layer
-        self.lora_A, self.lora_B = nn.Linear(64, 2, bias=False), nn.Linear(2, base_layer.out_features, bias=False)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """The changed map."""
-        return self.base_layer(states) + 4 * self.lora_B(self.lora_A(states))
-
-
 class AdaptedAttention(Wrapper):
     """Attention and, after a softmax of its own, learned keys."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.adaption_prompt = nn.Parameter(torch.ones(1, 4, 64))
-
-
-def wrap_in_lora(model: PreTrainedModel) -> nn.Module:
-    """A model whose projections are changed, in two wrappers, as PEFT's ``PeftModel(LoraModel(model))``."""
-    torch.manual_seed(1)
-    for layer in model.model.layers:
-        layer.self_attn.q_proj = LoraLinear(layer.self_attn.q_proj)
-    return Wrapper(Wrapper(model)).eval()
 
 
 def give_prompts(model: PreTrainedModel) -> nn.Module:
@@ -98,8 +77,9 @@ def measure(model: nn.Module) -> pa.Table:
 def test_a_wrapper_that_changes_weights_is_measured_with_its_changes() -> None:
     inner = tiny_model()
     before = measure(inner)
-    wrapped = wrap_in_lora(inner)
-    after = measure(wrapped)
+    for layer in inner.model.layers:
+        layer.self_attn.q_proj = nn.Sequential(layer.self_attn.q_proj, nn.Linear(64, 64))
+    after = measure(Wrapper(Wrapper(inner)).eval())  # as PEFT's ``PeftModel(LoraModel(model))``
     assert after.equals(measure(inner))  # which the adapter has changed
     assert not after.equals(before)
 

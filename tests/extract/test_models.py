@@ -296,6 +296,11 @@ OTHER_TENSORS: dict[str, tuple[Callable[[Weights], object], Mapping[str, object]
     "scales": (add(f"{UP}_scale", torch.ones(1)), {}, "scales of quantised weights"),
     "fp8 without its configuration": (store_scaled, {}, "up_proj.weight as F8_E4M3, but its config.json has no"),
     "no head": (lambda weights: weights.pop("lm_head.weight"), {}, "lack 1 tensors, such as lm_head.weight"),
+    "a tensor under two names": (
+        lambda weights: add(UP.removeprefix("model."), weights[UP] + 1)(weights),
+        {},
+        "under two names, layers.1.mlp.up_proj.weight and model.layers",
+    ),
     "another base of rotation": (
         add(f"{ATTENTION}.rotary_emb.inv_freq", BASE),
         {},

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.study.settings import Study
 from dagster_project.study.studies import parse_study
 from extract import checks
 from extract.checks import check_inputs
@@ -20,82 +21,114 @@ from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
-QUERY_FIELD = "studies.yaml: study 'one', field 'queries': "
+DRAWN = {"model": "synthetic", "corpus": None}
+STUDY = "studies.yaml: study 'one', "
+NO_POSITIONS = "field 'queries': input should be a position or a list of positions, whole numbers from 1, found "
+
+
+def parse(**given: object) -> Study:
+    return parse_study("one", GIVEN | given, "studies.yaml")
 
 
 @pytest.mark.parametrize(
-    ("queries", "positions"),
-    [(None, (63,)), (7, (7,)), ([7], (7,)), ([63, 1, 7], (1, 7, 63)), ((1, 7, 63), (1, 7, 63))],
+    ("given", "expected"),
+    [
+        ({}, {"queries": None, "batch_size": "auto", "device_map": None, "values": "float32", "sink_measure": False}),
+        ({"queries": 7}, {"queries": (7,)}),
+        ({"queries": [63, 1, 7]}, {"queries": (1, 7, 63)}),
+        ({"model": {"id": "embedded", "weights": "random"}, "seed": 7}, {"weights_seed": 7}),
+        ({"model": {"id": "embedded", "weights": "random", "weights_seed": 0}, "seed": 7}, {"weights_seed": 0}),
+        ({"model": {"id": "acme/tiny", "revision": "v2"}}, {}),
+        ({"sink_measure": True}, {"sink_measure": True}),
+        ({"every_query": True}, {"every_query": True}),
+        ({"probe": "repeated"}, {"probe": "repeated"}),
+        (
+            {"batch_size": 3, "device_map": "balanced", "device": "cuda", "values": "float16"},
+            {"batch_size": 3, "device_map": "balanced", "values": "float16"},
+        ),
+    ],
 )
-def test_queries_are_positions_in_ascending_order(queries: object, positions: tuple[int, ...]) -> None:
-    study = parse_study("one", GIVEN | {"queries": queries}, "studies.yaml")
-    assert study.query_positions == study.select_extraction().query_positions == positions
-    assert study.queries == (None if queries is None else positions)
+def test_what_may_be_asked_for_is_stored_and_read_again(given: dict[str, object], expected: dict[str, object]) -> None:
+    study = parse(**given)
+    extraction = study.select_extraction()
+    assert {name: getattr(extraction, name) for name in expected} == expected
+    assert study.query_positions == extraction.query_positions == (study.queries or (63,))
     for form in ("json", "python"):
         assert parse_study("one", study.model_dump(mode=form), "studies.yaml") == study
 
 
-NO_POSITIONS = "input should be a position or a list of positions, whole numbers from 1, found "
+def test_settings_of_before_are_stored_as_they_were() -> None:
+    stored = parse().model_dump(mode="json")
+    assert stored["model"] == {"id": "embedded", "revision": "main"}
+    assert not {"bos", "sink_measure", "every_query", "probe"} & stored.keys()
+    assert parse().select_extraction().weights_seed is None
 
 
 @pytest.mark.parametrize(
-    ("queries", "said"),
+    ("given", "said"),
     [
-        (list(range(1, 66)), "input should name 1 to 64 positions, not 65, found [1, 2, "),
-        ([7, 9, 7], "input should name every position only once, found [7, 9, 7]"),
-        ([0, 7], "positions should be 1 or more: the query at 0 has only one key, found [0, 7]"),
-        ([7, 64], "positions should be below context_length, which is 64, found [7, 64]"),
-        ([7, "9"], f"{NO_POSITIONS}[7, '9']"),
-        ("last", f"{NO_POSITIONS}'last'"),
+        ({"queries": [*range(1, 66)]}, "field 'queries': input should name 1 to 64 positions, not 65, found [1, 2, "),
+        ({"queries": [7, 9, 7]}, "field 'queries': input should name every position only once, found [7, 9, 7]"),
+        ({"queries": [0, 7]}, "field 'queries': positions should be 1 or more: the query at 0 has only one key, found"),
+        ({"queries": [7, 64]}, "field 'queries': positions should be below context_length, which is 64, found [7, 64]"),
+        ({"queries": [7, "9"]}, f"{NO_POSITIONS}[7, '9']"),
+        ({"queries": "last"}, f"{NO_POSITIONS}'last'"),
+        (
+            {"model": {"id": "embedded", "weights_seed": 1}},
+            "field 'model.weights_seed': input is only allowed with `wei",
+        ),
+        (
+            {"model": {"id": "synthetic", "weights": "random"}},
+            "field 'model.weights': a synthetic study has no model and",
+        ),
+        ({"batch_size": "all"}, "field 'batch_size': input should be auto or a whole number from 1, found 'all'"),
+        ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
+        ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
+        (
+            {"device_map": "auto", "device": "cpu"},
+            "field 'device_map': input is only allowed with `device: auto` or `dev",
+        ),
+        ({"device_map": "auto", **DRAWN}, "field 'device_map': a synthetic study is drawn in float32 on the CPU"),
+        ({"every_query": True, **DRAWN}, "field 'every_query': a synthetic study has only the weights of the chosen"),
+        ({"probe": "prose"}, "field 'probe': input should be 'repeated'"),
+        ({"probe": "repeated", **DRAWN}, "field 'probe': a synthetic study has no model that could read it"),
+        *(
+            ({"device": device}, "field 'device': string should match pattern")
+            for device in ("gpu", "cuda:-1", "cuda:1\n")
+        ),
+        *(
+            (
+                {"model": {"id": name, "gguf": "a.gguf"}},
+                "field 'model.gguf': input is only allowed with a directory or a",
+            )
+            for name in ("embedded", "synthetic", "tiny.gguf", "package:acme/tiny.gguf")
+        ),
+        *(
+            (
+                {"model": {"id": "acme/tiny", "gguf": name}},
+                "field 'model.gguf': input should be the name of a .gguf file",
+            )
+            for name in ("../a.gguf", "a/../../b.gguf", "a.bin", "a\\b.gguf")
+        ),
+        *(
+            (
+                {"model": {"id": name, "revision": "v2"}},
+                f"field 'model.revision': input is only allowed with a hub id, but the model '{name}' is local",
+            )
+            for name in ("embedded", "./somewhere", "no-such/a.gguf", "package:acme/a.gguf")
+        ),
     ],
 )
-def test_queries_with_an_error(queries: object, said: str) -> None:
-    message = read_refusal(parse_study, "one", GIVEN | {"queries": queries}, "studies.yaml")
-    assert message.startswith(f"{QUERY_FIELD}{said}")
-    assert "more)" not in message
+def test_settings_with_an_error(given: dict[str, object], said: str) -> None:
+    message = read_refusal(parse, **given)
+    assert message.startswith(f"{STUDY}{said}")
+    assert "more)" not in message or "synthetic" in message
 
 
 def test_queries_without_a_length_do_not_hide_that_it_is_missing() -> None:
     given = {name: value for name, value in GIVEN.items() if name != "context_length"}
     with pytest.raises(UserError, match=r"field 'context_length' is missing; add it \(tokens in each sequence\)$"):
         parse_study("one", given | {"queries": [7]}, "studies.yaml")
-
-
-# --- random weights ---
-
-
-def test_weights_are_the_checkpoint_s_unless_random_ones_are_asked_for() -> None:
-    study = parse_study("one", GIVEN, "studies.yaml")
-    assert study.select_extraction().weights_seed is None
-    assert study.model_dump(mode="json")["model"] == {"id": "embedded", "revision": "main"}  # as it was
-    drawn = parse_study("one", GIVEN | {"model": {"id": "embedded", "weights": "random"}, "seed": 7}, "studies.yaml")
-    assert drawn.select_extraction().weights_seed == 7
-    seeded = {"id": "embedded", "weights": "random", "weights_seed": 0}
-    drawn = parse_study("one", GIVEN | {"model": seeded, "seed": 7}, "studies.yaml")
-    assert drawn.select_extraction().weights_seed == 0
-    assert drawn.model_dump(mode="json")["model"] == seeded | {"revision": "main"}
-    for form in ("json", "python"):
-        assert parse_study("one", drawn.model_dump(mode=form), "studies.yaml") == drawn
-
-
-@pytest.mark.parametrize(
-    ("model", "said"),
-    [
-        (
-            {"id": "embedded", "weights_seed": 1},
-            "field 'model.weights_seed': input is only allowed with `weights: random`",
-        ),
-        (
-            {"id": "synthetic", "weights": "random"},
-            "field 'model.weights': a synthetic study has no model and no",
-        ),
-    ],
-)
-def test_random_weights_with_an_error(model: dict[str, object], said: str) -> None:
-    assert said in read_refusal(parse_study, "one", GIVEN | {"model": model}, "studies.yaml")
-
-
-# --- GGUF files ---
 
 
 @pytest.mark.parametrize(
@@ -109,79 +142,9 @@ def test_random_weights_with_an_error(model: dict[str, object], said: str) -> No
     ],
 )
 def test_a_gguf_file_is_named_in_four_ways(model: object, is_file: bool, name: str) -> None:
-    study = parse_study("one", GIVEN | {"model": model}, "studies.yaml")
+    study = parse(model=model)
     assert (study.model.is_file, study.model.name) == (is_file, name)
     assert parse_study("one", study.model_dump(mode="json"), "studies.yaml") == study
-    assert ("gguf" in study.model_dump()["model"]) is isinstance(model, dict)
-
-
-def test_a_named_file_is_inside_a_directory_or_repository() -> None:
-    for identity in ("embedded", "synthetic", "tiny.gguf", "package:acme/tiny.gguf"):
-        said = read_refusal(
-            parse_study, "one", GIVEN | {"model": {"id": identity, "gguf": "other.gguf"}}, "studies.yaml"
-        )
-        assert "model.gguf': input is only allowed with a directory or a hub id" in said
-    for name in ("../a.gguf", "a/../../b.gguf", "a.bin", "a\\b.gguf"):
-        said = read_refusal(parse_study, "one", GIVEN | {"model": {"id": "acme/tiny", "gguf": name}}, "studies.yaml")
-        assert "should be the name of a .gguf file inside the directory or repository" in said
-
-
-@pytest.mark.parametrize("name", ["sink_measure", "every_query"])
-def test_what_takes_the_weights_of_all_queries_is_off_unless_asked_for(name: str) -> None:
-    study = parse_study("one", GIVEN, "studies.yaml")
-    assert getattr(study.select_extraction(), name) is False
-    assert name not in study.model_dump(mode="json")
-    asked = parse_study("one", GIVEN | {name: True}, "studies.yaml")
-    assert getattr(asked.select_extraction(), name) is True
-    assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
-    drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, name: True}
-    with pytest.raises(UserError, match=f"'{name}': a synthetic study has only the weights of the chosen queries"):
-        parse_study("one", drawn, "studies.yaml")
-
-
-def test_a_probe_is_one_of_repeated_tokens_for_a_model_that_reads() -> None:
-    study = parse_study("one", GIVEN, "studies.yaml")
-    assert "probe" not in study.model_dump(mode="json")
-    asked = parse_study("one", GIVEN | {"probe": "repeated"}, "studies.yaml")
-    assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
-    with pytest.raises(UserError, match="'probe': input should be 'repeated'"):
-        parse_study("one", GIVEN | {"probe": "prose"}, "studies.yaml")
-    with pytest.raises(UserError, match="'probe': a synthetic study has no model that could read it"):
-        parse_study("one", {"model": "synthetic", "context_length": 64, "probe": "repeated"}, "studies.yaml")
-
-
-# --- batches and devices ---
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"batch_size": "all"}, "field 'batch_size': input should be auto or a whole number from 1, found 'all'"),
-        ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
-        ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
-        (
-            {"device_map": "auto", "device": "cpu"},
-            "field 'device_map': input is only allowed with `device: auto` or `device: cuda`, found 'auto'",
-        ),
-        (
-            {"device_map": "auto", "model": "synthetic", "corpus": None},
-            "field 'device_map': a synthetic study is drawn in float32 on the CPU",
-        ),
-    ],
-)
-def test_numbers_and_devices_with_an_error(given: dict[str, object], said: str) -> None:
-    message = read_refusal(parse_study, "one", GIVEN | given, "studies.yaml")
-    assert message.startswith(f"studies.yaml: study 'one', {said}")
-
-
-def test_batches_and_devices_as_asked() -> None:
-    study = parse_study("one", GIVEN, "studies.yaml")
-    assert (study.batch_size, study.device_map, study.values) == ("auto", None, "float32")
-    for device in ("auto", "cuda"):
-        given = {"batch_size": 3, "device_map": "balanced", "device": device, "values": "float16"}
-        study = parse_study("one", GIVEN | given, "studies.yaml")
-        assert (study.batch_size, study.device_map, study.values) == (3, "balanced", "float16")
-        assert parse_study("one", study.model_dump(mode="json"), "again") == study
 
 
 # --- shards ---
@@ -203,8 +166,7 @@ def test_what_is_no_shard() -> None:
 
 
 def settings(**others: object) -> ExtractionSettings:
-    standard = {"model": "embedded", "corpus": "embedded", "context_length": 32, "sequences": 1}
-    return ExtractionSettings.model_validate(standard | others)
+    return ExtractionSettings.model_validate(GIVEN | others)
 
 
 def refusal(**others: object) -> str:
@@ -233,31 +195,6 @@ def test_missing_inputs_of_any_name(name: str) -> None:
     shown = escape_unprintable(name)
     assert refusal(model=name).startswith(f"There is no model directory '{shown}'; give a directory, a hub id")
     assert refusal(corpus=name).startswith(f"There is no corpus file '{shown}'; give a .txt/.jsonl/.parquet file")
-
-
-def test_what_is_no_device() -> None:
-    given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
-    for device in ("gpu", "cuda:", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""):
-        said = read_refusal(parse_study, "one", given | {"device": device}, "studies.yaml")
-        assert "field 'device': string should match pattern" in said
-
-
-@pytest.mark.parametrize(
-    "model", ["embedded", "synthetic", "./somewhere", "inputs", "no-such/a.gguf", "package:acme/a.gguf"]
-)
-def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
-    name = str(inputs / "tiny") if model == "inputs" else model
-    given = {"model": {"id": name, "revision": "v2"}, "context_length": 64, "sequences": 1}
-    given |= {} if model == "synthetic" else {"corpus": "embedded"}
-    assert read_refusal(parse_study, "one", given, "studies.yaml").startswith(
-        "studies.yaml: study 'one', field 'model.revision': input is only allowed with a hub id, but the model "
-        f"'{name}' is local; leave it out, found 'v2'"
-    )
-
-
-def test_a_model_of_the_hub_has_revisions(inputs: Path) -> None:
-    assert settings(model={"id": "acme/tiny", "revision": "v2"}).model.revision == "v2"
-    assert settings(model={"id": str(inputs / "tiny"), "revision": "main"}).model.revision == "main"
 
 
 def test_telemetry_is_off_wherever_models_are_loaded() -> None:
