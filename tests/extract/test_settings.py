@@ -92,6 +92,18 @@ def test_settings_of_before_are_stored_as_they_were() -> None:
         ({"every_query": True, **DRAWN}, "field 'every_query': a synthetic study has only the weights of the chosen"),
         ({"probe": "prose"}, "field 'probe': input should be 'repeated'"),
         ({"probe": "repeated", **DRAWN}, "field 'probe': a synthetic study has no model that could read it"),
+        ({"model": "synthetic"}, "field 'corpus': a synthetic study reads no text; leave it out, found 'embedded'"),
+        (
+            {"dtype": "bfloat16", **DRAWN},
+            "field 'dtype': a synthetic study is drawn in float32 on the CPU; leave it out",
+        ),
+        ({"synthetic": {}}, "field 'synthetic': input is only allowed with `model: synthetic`"),
+        ({"synthetic": {"t_1": [0.1, 0.7]}, **DRAWN}, "field 'synthetic.t_2': input should not begin below t_1, whose"),
+        ({"synthetic": {"t2": [0.1, 0.7]}, **DRAWN}, "field 'synthetic.t2' is unknown; did you mean 'synthetic.t_2'?"),
+        (
+            {"context_length": 256, "queries": [20, 200], "synthetic": {"eta_growth": [0.1, 0.9]}, **DRAWN},
+            "field 'synthetic': weights should grow by e^60 at most from t_2 to the last query, not by e^72",
+        ),
         *(
             ({"device": device}, "field 'device': string should match pattern")
             for device in ("gpu", "cuda:-1", "cuda:1\n")

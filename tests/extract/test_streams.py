@@ -148,15 +148,19 @@ def refusal(source: CorpusSettings) -> str:
 
 
 @pytest.mark.one_case
-@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
-def test_every_document_comes_once_in_an_order_of_the_seed(name: str) -> None:
+def test_every_document_comes_once_in_an_order_of_the_seed(name: str, hub: FakeHub) -> None:
     first, again, other = (read(corpus(name), seed) for seed in (1, 1, 2))
     assert len(first) == len(set(first))
     assert set(first) == (EVERYTHING if name == "acme/web" else {words(row) for row in range(ROWS)})
     assert first == again
     assert first != other
     assert first != sorted(first)
+    chosen = windows(corpus(name, revision="v1"))
+    assert (chosen.revision, hash_corpus(corpus(name))) == (COMMIT, None)
+    assert chosen.sha256 == windows(corpus(name, revision="v1")).sha256
+    assert f"GET /api/datasets/{name}/revision/v1" in hub.asked
+    assert not [asked for asked in hub.asked if "/resolve/" in asked and COMMIT not in asked]
 
 
 def test_nothing_is_downloaded_but_what_is_read(hub: FakeHub) -> None:
@@ -196,16 +200,6 @@ def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) ->
         assert rows == sorted(rows, key=number)
         for first in (6, 7, 8, 30, 31, 45, len(rows)):
             assert [row["text"] for row in shard(first)] == rows[first:]
-
-
-def test_windows_name_the_commit_and_repeat(hub: FakeHub) -> None:
-    first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
-    assert first.revision == COMMIT
-    assert hash_corpus(corpus()) is None
-    assert (first.tokens == again.tokens).all()
-    assert first.sha256 == again.sha256 != other.sha256
-    assert "GET /api/datasets/acme/web/revision/v1" in hub.asked
-    assert not [asked for asked in hub.asked if "/resolve/" in asked and COMMIT not in asked]
 
 
 @pytest.mark.one_case

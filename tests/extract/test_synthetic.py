@@ -16,7 +16,6 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.refusals import read_refusal
 
 KEYS, SEQUENCES = 96, 5
 QUERIES = (40, 95)
@@ -180,31 +179,6 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
     assert list(decode_tokens(study.model, np.array([[0, 17]]))) == [["p0", "p17"]]
     with pytest.raises(ValueError, match="the model 'embedded' is not 'synthetic'"):
         plant_heads(ExtractionSettings(model="embedded", corpus="embedded", context_length=8, sequences=1))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"corpus": "embedded"}, "field 'corpus': a synthetic study reads no text; leave it out, found 'embedded'"),
-        ({"dtype": "bfloat16"}, "field 'dtype': a synthetic study is drawn in float32 on the CPU; leave it out"),
-        (
-            {"model": "embedded", "corpus": "embedded"},
-            "field 'synthetic': input is only allowed with `model: synthetic`",
-        ),
-        (
-            {"synthetic": {"t_1": [0.1, 0.7]}},
-            "field 'synthetic.t_2': input should not begin below t_1, whose range ends at 0.7",
-        ),
-        ({"synthetic": {"t2": [0.1, 0.7]}}, "field 'synthetic.t2' is unknown; did you mean 'synthetic.t_2'?"),
-        (
-            {"queries": [20, 200], "synthetic": {"eta_growth": [0.1, 0.9]}},
-            "field 'synthetic': weights should grow by e^60 at most from t_2 to the last query, not by e^72",
-        ),
-    ],
-)
-def test_settings_with_an_error(change: dict[str, object], said: str) -> None:
-    given = {"model": SYNTHETIC, "context_length": 256, "sequences": 8, "synthetic": {}} | change
-    assert read_refusal(parse_study, "one", given, "studies.yaml").startswith(f"studies.yaml: study 'one', {said}")
 
 
 def test_any_settings_that_are_accepted_can_be_drawn() -> None:

@@ -215,17 +215,17 @@ def test_special_tokens_that_a_tokenizer_cannot_take_as_text_are_counted(tmp_pat
 def make_bare(kind: str) -> Tokenizer:
     """A tokenizer of ten letters and the space of ``BARE`` alone, without bytes; the first token is special."""
     letters = {letter: index for index, letter in enumerate(["<s>", "</s>", *"abcdefghiz", "▁", "Ġ", "ab"])}
-    if kind == "gpt2":
-        tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[("a", "b")]))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    elif kind == "Unigram":
-        tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((letter, -2.0) for letter in letters)], unk_id=0))
+    words = {word: index for index, word in enumerate(["<s>", "<unk>", *BARE.replace("zéü", "").split()])}
+    pieces = [("<unk>", 0.0), *((letter, -2.0) for letter in letters)]
+    model, pre = {
+        "gpt2": (models.BPE(letters, [("a", "b")]), pre_tokenizers.ByteLevel(add_prefix_space=False)),
+        "Unigram": (models.Unigram(pieces, unk_id=0), pre_tokenizers.Metaspace()),
+        "words": (models.WordLevel(words, unk_token="<unk>"), pre_tokenizers.WhitespaceSplit()),
+    }[kind]
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre
+    if kind == "Unigram":
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("\u200b", "")])
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    else:
-        words = {word: index for index, word in enumerate(["<s>", "<unk>", *BARE.replace("zéü", "").split()])}
-        tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
 
 
