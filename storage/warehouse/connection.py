@@ -179,7 +179,7 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
         stated = _read_declaration(path)
     except (duckdb.Error, ForeignError, FileNotFoundError):
         return None
-    return None if stated.foreign else stated.parse_provenance()
+    return None if stated.foreign else stated.provenance
 
 
 def refuse_newer_database(folder: Path, study: str) -> None:
@@ -189,7 +189,7 @@ def refuse_newer_database(folder: Path, study: str) -> None:
     path, landing, version = locate_database(folder, study), None, 0
     with suppress(duckdb.Error, ForeignError, FileNotFoundError):
         stated = _read_declaration(path)  # a newer version may have other objects
-        landing, version = (stated.parse_provenance() or {}).get("landing"), stated.version
+        landing, version = (stated.provenance or {}).get("landing"), stated.version
     for was, now in ((version, FORMAT_VERSION), (landing, compute_landing_version())):
         refuse_newer(f"The database {path}", was, now, study)
 
@@ -202,18 +202,10 @@ class _Declaration:
     """The first object that no version of this program creates."""
     version: int
     """The version of its format; 0 if it states none."""
-    provenance: str | None
-    """Its provenance as JSON."""
+    provenance: dict[str, Any] | None
+    """Its provenance; None if it is missing or cannot be parsed."""
     tables: Mapping[str, Mapping[str, str]]
     """Type of each column of each table."""
-
-    def parse_provenance(self) -> dict[str, Any] | None:
-        """The provenance; None if it is missing or cannot be parsed."""
-        try:
-            landed = json.loads(self.provenance or "null")
-        except ValueError:
-            return None
-        return landed if isinstance(landed, dict) else None
 
 
 _DECLARED: dict[Path, tuple[tuple[int, int], _Declaration]] = {}
@@ -222,7 +214,9 @@ _DECLARED: dict[Path, tuple[tuple[int, int], _Declaration]] = {}
 
 def _read_declaration(path: Path) -> _Declaration:
     """What a database says of itself, read once in each version; only foreign objects do not raise."""
-    _read_together({path: _read_version(path)})
+    if not (version := _find_versions([path])):
+        raise FileNotFoundError(path)
+    _read_together(version)
     return _DECLARED[path][1]
 
 
@@ -245,10 +239,13 @@ def _declare(
     if "provenance" not in columns or (foreign or "").startswith("computed"):
         return _Declaration(foreign, 0, None, tables)  # to read a computed column would evaluate it
     version = "max(format_version)" if "format_version" in columns else "NULL"
-    provenance, stated = connection.execute(
+    text, stated = connection.execute(
         f"SELECT any_value(provenance), {version} FROM {quote_identifier(alias)}.studies"  # noqa: S608
     ).fetchall()[0]
-    return _Declaration(foreign, int(stated or 0), provenance, tables)
+    landed = None
+    with suppress(ValueError):
+        landed = json.loads(text or "null")
+    return _Declaration(foreign, int(stated or 0), landed if isinstance(landed, dict) else None, tables)
 
 
 class Reader:
@@ -256,7 +253,7 @@ class Reader:
 
     def __init__(self, folder: Path, *, unlocked: bool = False, files: Mapping[str, Path | str] | None = None) -> None:
         self._folder, self._unlocked, self._files = folder, unlocked, files
-        self._seen = _read_versions(folder)
+        self._seen = _find_versions(list_published(folder).values())
         self.connection = connect(folder, unlocked=unlocked, files=files)
 
     def refresh(self) -> str | None:
@@ -266,7 +263,7 @@ class Reader:
         """
         seen = self._seen
         try:
-            now = _read_versions(self._folder)
+            now = _find_versions(list_published(self._folder).values())
             if now == seen:
                 return None
             newer = connect(self._folder, unlocked=self._unlocked, files=self._files)
@@ -277,9 +274,13 @@ class Reader:
             ) from error
         self.close()
         self._seen, self.connection = now, newer
-        landed = [study for study, version in now.items() if seen.get(study) != version]
+        landed = [path for path, version in now.items() if seen.get(path) != version]
         said = {"landed": landed, "removed": sorted(seen.keys() - now.keys())}
-        return "; ".join(f"{what}: {', '.join(studies)}" for what, studies in said.items() if studies)
+        return "; ".join(
+            f"{what}: {', '.join(path.name.removesuffix(SUFFIX) for path in paths)}"
+            for what, paths in said.items()
+            if paths
+        )
 
     def close(self) -> None:
         """Close the connection and with it the files."""
@@ -530,8 +531,15 @@ def _build_script(folder: Path) -> str:
         + "\n"
         for study in sorted(names.keys() - studies.keys())
     )
-    relations = (relation.text for relation in sql.sort_statements("macros", "views"))
-    statements = [*_build_attachments(studies), *unions.values(), *relations, *_build_comments()]
+    statements: list[str] = []
+    for study, path in studies.items():
+        statements += [f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}"]
+        statements += [_build_attachment(study, path.absolute())]
+    relations = [*sql.sort_statements("macros", "views")]
+    statements += [*unions.values(), *(relation.text for relation in relations)]
+    for described in (*sql.list_tables(), *relations):
+        kind = classify_relation(described) if described.kind == "macros" else "VIEW"
+        statements += build_comments(kind, described)
     commands = (f"{_CREATE.sub('CREATE OR REPLACE ', text)}\n;\n" for text in statements)
     return "".join([_HEADER, *left_out, *commands])
 
@@ -544,22 +552,6 @@ _HEADER = f"""\
 -- The studies are attached read-only. The shell keeps its access to other files and the network, because without it
 -- this script could not be read again; to remove that access: {" ".join(f"SET {setting};" for setting in LOCK)}
 """
-
-
-def _build_attachments(studies: Mapping[str, Path]) -> Iterator[str]:
-    """Statements that attach the studies in a shell, even if it has attached them already."""
-    for study, path in studies.items():
-        yield f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}"
-        yield _build_attachment(study, path.absolute())
-
-
-def _build_comments() -> Iterator[str]:
-    """Statements that comment on every view, column and macro of the united warehouse, whatever is published."""
-    for described in (
-        *sql.list_tables(),
-        *sql.sort_statements("macros", "views"),
-    ):
-        yield from build_comments(classify_relation(described) if described.kind == "macros" else "VIEW", described)
 
 
 def _list_attached(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
@@ -591,26 +583,14 @@ def _read_columns(connection: duckdb.DuckDBPyConnection) -> Stored:
     return columns
 
 
-def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
-    """For each published study, what changes when it lands again: inode and modification time of its file."""
-    published = list_published(folder)
-    versions = _find_versions(published.values())
-    return {study: versions[path] for study, path in published.items() if path in versions}
-
-
 def _find_versions(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """What changes when files are replaced, of those that exist."""
+    """What changes when files are replaced, inode and modification time, of those that exist."""
     versions = {}
     for path in paths:
         with suppress(FileNotFoundError):
-            versions[path] = _read_version(path)
+            state = path.stat()
+            versions[path] = state.st_ino, state.st_mtime_ns
     return versions
-
-
-def _read_version(path: Path) -> tuple[int, int]:
-    """What changes when a file is replaced: its inode and its modification time; ``FileNotFoundError`` without it."""
-    state = path.stat()
-    return state.st_ino, state.st_mtime_ns
 
 
 @cache

@@ -9,7 +9,9 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -139,32 +141,10 @@ QUERIES = ("29_what_heads_look_at", "24_more_than_chance", "28_tokens_that_heads
 
 TITLE = "Attention heads as geometric classifiers"
 
-_ABOUT = """\
-Each attention head is read as a classifier ([arXiv 2602.01893](https://arxiv.org/abs/2602.01893)): the N keys of
-largest weight are selected, and Precision, Recall and F say how well a ball around the sum of their weighted value
-states separates them from the others, for every N, beside random keys and shuffled value states. Intervals are of
-95 %, over sequences. Written by `attention-geometry publish --dataset`.
-"""
-
 _STUDIES = """
 FROM studies
 SELECT study, model, model_name, weights, corpus_name AS corpus, sequences, context_length, layers, heads
 ORDER BY study
-"""
-
-_ATTACH = """\
-The database attaches read-only from any host, in DuckDB 1.5 or newer; a host that answers range requests sends only the
-blocks that a query reads. It has all tables with their comments, and the macros and views that read these alone:
-
-```sql
-INSTALL httpfs;
-LOAD httpfs;
-ATTACH 'https://HOST/FOLDER/{database}' AS dataset (READ_ONLY);
-USE dataset;
-```
-
-A single table, from DuckDB or from Python: `FROM 'https://HOST/FOLDER/{first}.parquet'`,
-`datasets.load_dataset("OWNER/NAME", "{first}")`.
 """
 
 
@@ -176,28 +156,32 @@ def render_card(
     database: str,
     licence: str | None,
 ) -> str:
-    """The card as Markdown, with its metadata as YAML in front.
+    """The card as Markdown, by ``card.md.j2``, with its metadata as YAML in front.
 
     Its queries are about ``study``; the hub shows the first of the ``tables``. ``files`` are the sizes in bytes of all
     other files by name, of which ``database`` is the DuckDB file.
     """
-    stated = f"The licence is `{licence}`." if licence else "No licence is stated."
-    lines = [
-        *("---", _render_metadata(tables, licence) + "---", "", f"# {TITLE}", "", _ABOUT),
-        *("## Studies", "", f"{stated} The texts that the models read are in `tokens`, token by token.", ""),
-        *render_result(connection.sql(_STUDIES).to_arrow_table()),
-        *("", "## Files", "", *_render_files(connection, tables, files, database), ""),
-        *("## Queries", "", _ATTACH.format(database=database, first=tables[0])),
-    ]
-    for name in QUERIES:
-        example = sql.read_statement("tour", name)
+    from jinja2 import StrictUndefined, Template  # loading it takes a while
+
+    examples = []
+    for example in (sql.read_statement("tour", name) for name in QUERIES):
         text = render_example(example, study)
-        result = query(connection, text).read_all()
-        lines += [f"### {example.meaning}", "", "```sql", text, "```", "", *render_result(result), ""]
-    lines += ["## Columns", ""]
-    for name in tables:
-        lines += [f"### {name}", "", *_render_columns(connection, name), ""]
-    return "\n".join(lines)
+        result = render_result(query(connection, text).read_all())
+        examples.append({"meaning": example.meaning, "text": text, "result": "\n".join(result)})
+    source = resources.files(__package__).joinpath("card.md.j2").read_text(encoding="utf-8")
+    template = Template(source, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    card: str = template.render(
+        metadata=_render_metadata(tables, licence),
+        title=TITLE,
+        licence=licence,
+        studies="\n".join(render_result(connection.sql(_STUDIES).to_arrow_table())),
+        tables=[_describe_table(connection, name) for name in tables],
+        files=files,
+        database=database,
+        size=format_size,
+        examples=examples,
+    )
+    return card
 
 
 def _render_metadata(tables: Sequence[str], licence: str | None) -> str:
@@ -212,36 +196,9 @@ def _render_metadata(tables: Sequence[str], licence: str | None) -> str:
     return yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
 
 
-def _render_files(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], files: Mapping[str, int], database: str
-) -> list[str]:
-    """The lines of the table of files, and their size in all."""
-    counted = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables}  # noqa: S608
-    rows = [
-        [
-            f"[{name}.parquet]({name}.parquet)",
-            f"{counted[name]:,}",
-            format_size(files[f"{name}.parquet"]),
-            _find_grain(name),
-        ]
-        for name in tables
-    ]
-    rows.append([f"[{database}]({database})", f"{sum(counted.values()):,}", format_size(files[database]), "all tables"])
-    return [
-        *render_table(("file", "rows", "size", "what a row is"), rows),
-        "",
-        f"{format_size(sum(files.values()))} in all.",
-    ]
-
-
-def _find_grain(name: str) -> str:
-    """What a row of a table is."""
+def _describe_table(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+    """What the card says of a table: its rows, what a row is, its meaning, and its columns as the database has them."""
     described = sql.read_statement("views" if name in sql.list_names("views") else "schema", name)
-    return format_cell(described.grain.removeprefix("one row per "))
-
-
-def _render_columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """The meaning of a table, and name, type and meaning of each column, as the database has them."""
     about = connection.execute("SELECT comment FROM duckdb_tables() WHERE table_name = ?", [name]).fetchall()[0][0]
     columns = connection.execute(
         "SELECT column_name, lower(data_type), comment FROM duckdb_columns() "
@@ -249,7 +206,13 @@ def _render_columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[st
         [name],
     ).fetchall()
     rows = [[f"`{column}`", kind, format_cell(meaning)] for column, kind, meaning in columns]
-    return [f"{format_cell(about[0].upper() + about[1:])}.", "", *render_table(("column", "type", "meaning"), rows)]
+    return {
+        "name": name,
+        "rows": connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0],  # noqa: S608 (of sql/schema)
+        "grain": format_cell(described.grain.removeprefix("one row per ")),
+        "about": format_cell(about[0].upper() + about[1:]),
+        "columns": "\n".join(render_table(("column", "type", "meaning"), rows)),
+    }
 
 
 def format_size(size: int) -> str:

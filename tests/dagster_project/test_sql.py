@@ -228,7 +228,7 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
         raise OSError("too many open files")
 
     with closing(Reader(root / "warehouse")) as reader:
-        monkeypatch.setattr("storage.warehouse.connection._read_versions", fail)
+        monkeypatch.setattr("storage.warehouse.connection._find_versions", fail)
         answer(reader, "SELECT 42 AS answer;", "csv")
     found = capfdbinary.readouterr()
     assert found.out == b'"answer"\n42\n'

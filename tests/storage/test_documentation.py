@@ -48,16 +48,6 @@ def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyCo
     assert sorted((found.name, *column) for found in list_relations() for column in found.columns) == sorted(stored)
 
 
-def test_macros_tell_their_parameters_and_defaults(empty: duckdb.DuckDBPyConnection) -> None:
-    signatures = {found.name: found.signature for found in list_relations() if "macro" in found.kind}
-    assert signatures["best_n"] == "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)"
-    parameters = empty.execute("SELECT function_name, parameters FROM duckdb_functions() WHERE NOT internal").fetchall()
-    for name, expected in parameters:
-        inner = signatures[name].removeprefix(f"{name}(").removesuffix(")")
-        told = [part.split(":=")[0].strip().strip('"') for part in inner.split(",") if part]
-        assert told == expected, name
-
-
 def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> None:
     page = (DOCS / "tour.md").read_text(encoding="utf-8")
     sections = page.split("\n## ")[1:]

@@ -1,9 +1,7 @@
 """Landing a study: within its memory, onto the disk, beside another, and stopped halfway."""
 
-import multiprocessing
 import os
 from itertools import pairwise
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +15,7 @@ from storage.files.parts import list_parts, read_part, write_parts
 from storage.files.places import LocalPlace
 from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
-from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
+from storage.warehouse.connection import FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
 from tests.storage.studies import Tables
 
@@ -112,11 +110,6 @@ def test_whatever_runs_out_of_space_is_one_line(tmp_path: Path, error: Exception
         raise error
 
 
-def test_other_errors_of_a_landing_are_not_said_to_be_of_space(tmp_path: Path) -> None:
-    with pytest.raises(duckdb.BinderException), landing.translate_space_errors(tmp_path, "small"):
-        raise duckdb.BinderException("no such column")
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("error", [PermissionError("no"), duckdb.IOException("no")])
 def test_a_database_is_on_the_disk_before_it_is_published_and_its_script_need_not_be(
@@ -159,31 +152,3 @@ def test_what_a_published_file_says_of_itself(landed: Path) -> None:
         assert not connection.execute("SELECT table_name FROM duckdb_tables() WHERE comment IS NULL").fetchall()
         counts = "SELECT (SELECT count(*) FROM margins), (SELECT count(*) FROM selection_counts)"
         assert connection.execute(counts).fetchall() == [(2568, 2568)]
-
-
-def test_nothing_but_databases_a_script_and_locks_is_left(landed: Path) -> None:
-    assert {path.name for path in landed.iterdir() if path.suffix != ".lock"} == {"small.duckdb", ENTRY}
-
-
-def _land_in_a_process(folder: Path, study: str, tables: Tables, both: Barrier) -> None:
-    both.wait(120)
-    assert land(folder, study, tables).published
-
-
-@pytest.mark.long
-def test_two_studies_land_at_once_from_two_processes(tmp_path: Path, tables: Tables) -> None:
-    context = multiprocessing.get_context("spawn")
-    both = context.Barrier(2)
-    processes = [
-        context.Process(target=_land_in_a_process, args=(tmp_path, study, tables, both)) for study in ("one", "two")
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
-    script = (tmp_path / ENTRY).read_text(encoding="utf-8")
-    for study in ("one", "two"):
-        assert f'AS "study {study}" (READ_ONLY)' in script
-        with duckdb.connect(locate_database(tmp_path, study), read_only=True) as connection:
-            assert connection.execute("SELECT DISTINCT study FROM upper_bounds").fetchall() == [(study,)]

@@ -41,14 +41,6 @@ def test_a_piece_that_was_being_written_does_not_count(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_folder_that_does_not_say_what_it_is_of_is_begun_again(tmp_path: Path, content: str) -> None:
-    pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
-    pieces.write("0", 1)
-    (pieces.folder / "made_from.piece").write_text(content)
-    assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == set()
-
-
 def damage_digit(path: Path) -> None:
     path.write_text(path.read_text().replace("0.25", "0.26"))
 

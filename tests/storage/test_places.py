@@ -153,33 +153,6 @@ def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Rem
     assert remote.measure_size() == 0
 
 
-@pytest.mark.long
-def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
-    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import obstore
-
-    path, delete = remote.join("s.zarr"), obstore.delete
-    for sequence in range(2):
-        _resume(path).write(sequence, writer.arrays(sequence))
-
-    def stopping(client: Any, names: list[str]) -> None:
-        delete(client, names[:1])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(obstore, "delete", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            _resume(path).drop(["attention", "values"])
-    store = SequenceStore.open(path, TENSORS)
-    assert store.dropped == ("attention", "values")
-    for name in store.dropped:
-        with pytest.raises(UserError, match=rf"'{name}'.*dropped.*--fresh"):
-            store.read(name, 1)
-    store.drop(["attention", "values"])
-    assert [path.join(name, "c").measure_size() for name in store.dropped] == [0, 0]
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("how", ["missing", "empty", "flipped"])
 def test_damage_in_an_object_store_names_its_sequence(remote: RemotePlace, how: str) -> None:

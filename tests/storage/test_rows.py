@@ -13,7 +13,7 @@ from geometry.grids import list_half_octaves
 from geometry.quantities import RATES, TOP_KEYS, Concentration, QueryMeasures, list_declared
 from storage.files.places import LocalPlace
 from storage.warehouse import rows
-from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD
+from storage.warehouse.rows import BY_HEAD, BY_KAPPA, BY_N, SPREAD
 from storage.zarr.arrays import LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
@@ -64,68 +64,42 @@ def place(row: dict[str, Any], *axes: str) -> tuple[int, ...]:
     return (row["sequence"], QUERIES.index(row["query"]), row["layer"], *(row[axis] for axis in axes))
 
 
-SELECTIONS = [
-    (sequence, query, layer, head, n)
-    for sequence, query, layer, head in np.ndindex(3, 3, 2, 4)
-    for n in range(1, N_KEYS[query, layer])
-]
-"""Index of sequence, query, layer and head, and N, of every selection."""
+COLUMNS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "selection_counts": (("head", "n"), dict(zip(BY_N, BY_N, strict=True))),
+    "upper_bounds": (("head", "kappa", "n"), dict(zip(BY_KAPPA, BY_KAPPA, strict=True))),
+    "attention_rows": (("head",), dict(zip(BY_HEAD, BY_HEAD, strict=True))),
+    "concentration": (("head",), dict(zip(SPREAD, SPREAD, strict=True))),
+    "value_scales": (("kv_head",), rows.VALUE_SCALES),
+}
+"""Of each table the axes of its rows after query and layer, and its columns, each with its quantity."""
 
 
-def test_selections(stored: Stored, tables: Tables) -> None:
-    found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
-    assert sorted(place(row, "head", "n") for row in found) == SELECTIONS
-    for row in found:
-        where = (*place(row, "head"), row["n"] - 1)
-        for name in BY_N:
-            assert row[name] == stored(name, *where), name
-        assert row["n_keys"] == N_KEYS[where[1], where[2]]
+@pytest.mark.parametrize("table", COLUMNS)
+def test_rows_hold_every_element_in_its_place(stored: Stored, tables: Tables, table: str) -> None:
+    axes, columns = COLUMNS[table]
+    found = []
+    for row in pa.Table.from_batches(tables[table]).to_pylist():
+        place = (row["sequence"], QUERIES.index(row["query"]), row["layer"])
+        indices = {"kappa": studies.KAPPAS.index(row.get("kappa", 2.0)), "n": row.get("n", 1) - 1}
+        where = (*place, *(indices.get(axis, row.get(axis)) for axis in axes))
+        found.append(where)
+        for column, name in columns.items():
+            assert row[column] == stored(name, *where), column
+        keys = N_KEYS[place[1:]]
+        assert row.get("n_keys", keys) == keys
+        assert row.get("scale", "unit") == "unit"
+    lengths = {"head": 4, "kv_head": 2, "kappa": 2, "n": 11}
+    every = np.ndindex(3, 3, 2, *(lengths[axis] for axis in axes))
+    seen = [where for where in every if "n" not in axes or where[-1] < N_KEYS[where[1:3]] - 1]
+    assert sorted(found) == seen
 
 
-def test_upper_bounds(stored: Stored, tables: Tables) -> None:
-    found = pa.Table.from_batches(tables["upper_bounds"]).to_pylist()
-    keys = [(*place(row, "head", "n"), row["kappa"]) for row in found]
-    assert sorted(keys) == sorted((*where, kappa) for where in SELECTIONS for kappa in studies.KAPPAS)
-    for row in found:
-        where = (*place(row, "head"), studies.KAPPAS.index(row["kappa"]), row["n"] - 1)
-        for name in ("precision_upper", "recall_upper"):
-            assert row[name] == stored(name, *where), name
-        assert row["scale"] == "unit"
-    absent = {place(row, "head", "n") for row in found if row["recall_upper"] is None}
-    selected = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
-    assert absent == {place(row, "head", "n") for row in selected if row["s_in"] is None}
-    small, large = ([row["recall_upper"] for row in found if row["kappa"] == kappa] for kappa in studies.KAPPAS)
-    assert small != large
-
-
-def test_rows_of_attention(stored: Stored, tables: Tables) -> None:
-    found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
-    assert sorted(place(row, "head") for row in found) == list(np.ndindex(3, 3, 2, 4))
-    parts = {"norm_y_0", "norm_y_last", "norm_rest", "total_rest", "norm_contributions"}
-    outputs = {"norm_output", "norm_output_without_sink", "norm_output_without_last"}
-    assert set(BY_HEAD) == {"weight_sum", "sink_weight", "learned_sink", "cos_last_p05", *parts, *outputs}
-    for row in found:
-        where = place(row, "head")
-        for name in BY_HEAD:
-            assert row[name] == stored(name, *where), name
-        assert row["weight_sum"] == pytest.approx(1)
-        hidden = where[1:3] == (2, 1)
-        assert (row["n_keys"], row["sink_attended"]) == (N_KEYS[where[1:3]], not hidden)
-        assert (row["norm_y_0"] is None) == hidden
-        assert row["total_rest"] >= row["norm_rest"] > 0
-
-
-def test_concentration(stored: Stored, tables: Tables) -> None:
+def test_top_keys_have_their_positions_and_roles(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["concentration"]).to_pylist()
-    assert sorted(place(row, "head") for row in found) == list(np.ndindex(3, 3, 2, 4))
-    assert {"effective_keys", "effective_contributors", "top_weight", "n_50", "contributors_99"} <= set(SPREAD)
     roles: set[tuple[str, str]] = set()
     for row in found:
         where = place(row, "head")
         n_keys = N_KEYS[where[1:3]]
-        assert row["n_keys"] == n_keys
-        for name in SPREAD:
-            assert row[name] == stored(name, *where), name
         for key, position, role in (
             ("top_key", "top_position", "top_role"),
             ("top_contributor", "top_contributor_position", "top_contributor_role"),
@@ -151,24 +125,6 @@ def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: Arrays
     for batch in build(metrics, tensors.layers, (5, 8, 10))["attention_rows"]:
         for row in batch.to_pylist():
             assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 0), (8, 1)})
-
-
-def test_scales_of_values(metrics: Arrays, stored: Stored, tables: Tables) -> None:
-    found = pa.Table.from_batches(tables["value_scales"]).to_pylist()
-    assert sorted(place(row, "kv_head") for row in found) == list(np.ndindex(3, 3, 2, 2))
-    norms, cosines = (metrics[name] for name in ("value_norm", "cos_sink_of_keys"))
-    for row in found:
-        where = sequence, query, layer, kv_head = place(row, "kv_head")
-        assert row["value_scale"] == stored("value_scale", *where)
-        assert row["rho_0"] == stored("rho_0_of_keys", *where)
-        stop = row["query"] + 1
-        first = stop - N_KEYS[query, layer]
-        of_keys = norms[sequence, layer, kv_head, max(first, 1) : stop]
-        assert row["value_scale"] == pytest.approx(np.median(of_keys))
-        if first:
-            assert row["rho_0"] is None
-        else:
-            assert row["rho_0"] == pytest.approx(cosines[sequence, layer, kv_head, 1:stop].mean(), abs=1e-6)
 
 
 def test_every_query_and_context(tmp_path: Path) -> None:

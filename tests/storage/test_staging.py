@@ -8,11 +8,8 @@ import pytest
 from storage.errors import UserError
 from storage.files import staging
 from storage.files.staging import (
-    UNFINISHED,
-    is_being_written,
     make_staging_path,
     remove_leftovers,
-    set_aside,
     stage_file,
     write_atomically,
 )
@@ -25,20 +22,6 @@ def test_what_is_there_is_replaced(tmp_path: Path) -> None:
     assert write_atomically(path, b"second", remedy="…") == 6
     assert path.read_bytes() == b"second"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_every_unfinished_name_is_unique_and_names_its_process(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    path.touch()
-    written, replaced = [make_staging_path(path), make_staging_path(path)], set_aside(path)
-    for kind, names in (("partial", written), ("replaced", [replaced])):
-        for found in names:
-            assert UNFINISHED.fullmatch(found.name.removeprefix(path.name)), found
-            assert found.name == f"table.parquet.{os.getpid():08x}{found.stem[-24:]}.{kind}"
-            assert is_being_written(found)
-    assert len({*written, replaced}) == 3
-    assert not is_being_written(path.with_name(unfinished(path.name, ended())))
-    assert not is_being_written(path)
 
 
 def test_leftovers_of_killed_processes_are_removed_and_others_stay(tmp_path: Path) -> None:

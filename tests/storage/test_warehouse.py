@@ -1,15 +1,12 @@
 """Landing: atomic, once, next to readers; read-only connections."""
 
 import logging
-import multiprocessing
 import os
 import shutil
-import signal
 import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import get_args
 
 import duckdb
 import numpy as np
@@ -18,14 +15,12 @@ import pytest
 
 import sql
 from storage.errors import UserError
+from storage.files.locks import hold_lock
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from tests.made_up import SMALL
-from tests.sql.checking import STUDY
 from tests.storage import studies
 from tests.storage.studies import Tables
-
-SELECTIONS = STUDY.sequences * STUDY.heads * int((STUDY.n_keys - 1).sum())
 
 
 @pytest.fixture
@@ -72,29 +67,13 @@ def test_a_study_with_another_number_of_rows_is_not_published(tmp_path: Path, ta
     assert not list_published(tmp_path)
 
 
-def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
-    def stuck() -> Iterator[pa.RecordBatch]:
-        started.set()
-        signal.pause()
-        yield pa.RecordBatch.from_pydict({})
-
-    land(folder, "small", {"heads": stuck()})
-
-
-@pytest.mark.slow
-def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.warehouse.landing.LOCK_WAIT", 0.2)
-    context = multiprocessing.get_context("spawn")
-    started = context.Event()
-    process = context.Process(target=_hold_landing, args=(tmp_path, started))
-    process.start()
-    assert started.wait(60)
-    with pytest.raises(UserError, match="Another process is working on the tables of study 'small'"):
-        land(tmp_path, "small", tables)
-    assert land(tmp_path, "other", tables).published  # another study is not held up
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert land(tmp_path, "small", tables).published
+def test_one_process_lands_a_study_at_a_time(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.warehouse.landing.LOCK_WAIT", 0.0)
+    said = pytest.raises(UserError, match="Another process is working on the tables of study 'small'")
+    with hold_lock(tmp_path / "small.lock", "it", wait=0):
+        with said:
+            land(tmp_path, "small", tables)
+        assert land(tmp_path, "other", tables).published  # another study is not held up
 
 
 def test_readers_keep_what_they_opened(folder: Path, landed_root: Path) -> None:
@@ -170,18 +149,6 @@ def test_a_study_of_another_version_is_left_out_until_it_lands_again(
     )
     land(tmp_path, "older", tables)
     assert {study for study, *_ in contents(tmp_path)} == {"older", "small"}
-
-
-@pytest.mark.parametrize("kind", get_args(sql.StatementKind))
-def test_every_statement_is_one_and_has_its_header(kind: sql.StatementKind) -> None:
-    for name in sql.list_names(kind):
-        statement = sql.read_statement(kind, name)
-        assert statement.grain
-        assert statement.inputs
-        assert statement.meaning
-        assert len(duckdb.extract_statements(statement.text)) == 1
-    with pytest.raises(KeyError, match="there is no sql/"):
-        sql.read_statement(kind, "nothing")
 
 
 def test_leftovers_of_a_killed_landing_are_removed_and_files_have_the_mode_that_the_umask_leaves(
