@@ -31,7 +31,7 @@ class BoundMeans(LayerMeans):
         margin, of_sink = block.margins
         counts = (~np.isnan(margin)).sum(axis=0)
         means = {"margin": average(margin), "premise_share": Mean(counts, (margin > 0).sum(axis=0))}
-        sums = sum_lower_bounds(margin, of_sink, n_keys=block.n_keys, head_dim=block.head_dim, kappas=self._kappas)
+        sums = sum_lower_bounds(margin, of_sink, n_keys=block.n_keys, head_dim=block.size.head_dim, kappas=self._kappas)
         means |= {name: Mean(counts[:, None], total) for name, total in zip(LOWER, sums, strict=True)}
         for metric, score in SCORES.items():
             upper = block.read(f"{metric}_upper").astype(np.float64)
@@ -46,24 +46,20 @@ class BoundMeans(LayerMeans):
         # F is concave in P, which is at least n / n_keys, so the chord from there to 1 lies below it; F is at least R
         chord = 1 - (1 - precision) * (block.n_keys / (block.n_keys + n))
         free = dict(zip(LOWER, (precision, recall, chord, recall), strict=True))
-        shape = (block.heads, len(self._kappas) + 1, n.size)
+        shape = (block.size.heads, len(self._kappas) + 1, n.size)
         place = index_columns(shape, "head", "family", "n", query=block.query, layer=block.layer)
         place["n"] += 1
         families = place.pop("family")
         is_free = families == len(self._kappas)
-        columns: dict[str, Any] = {name: _join_families(shape, mean, free.get(name)) for name, mean in means.items()}
+        columns: dict[str, Any] = {}
+        for name, mean in means.items():  # NULL where a family has no such bound
+            joined = np.full(shape, np.nan)
+            joined[:, :-1] = mean if mean.ndim == 3 else mean[:, None]
+            joined[:, -1] = free.get(name, np.nan)
+            columns[name] = joined.ravel()
         columns["kappa"] = pa.array(np.append(self._kappas, np.nan)[families], mask=is_free)
         columns["family"] = pa.DictionaryArray.from_arrays(is_free.astype(np.int8), ["printed", "scale_free"])
         columns["scale"] = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(is_free.size, np.int8), mask=is_free), [self._scale]
         )
         return build_batch(place | columns)
-
-
-def _join_families(shape: tuple[int, ...], printed: F64, free: F64 | None) -> pa.Array:
-    """One column of the rows of both families, in their order; NULL where a family has no such bound."""
-    column = np.full(shape, np.nan)
-    column[:, :-1] = printed if printed.ndim == 3 else printed[:, None]
-    if free is not None:
-        column[:, -1] = free
-    return pa.array(column.ravel(), mask=np.isnan(column).ravel())

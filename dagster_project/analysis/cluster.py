@@ -157,7 +157,11 @@ def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]
     from distributed.security import Security
 
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
-    with dask.config.set(malloc), block_interrupts():
+    with dask.config.set(malloc), ExitStack() as stack:
+        # Ctrl-C of the terminal is kept from all that is started: it ends with this process, of which other threads
+        # receive it, and prints nothing about it itself
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         started = LocalCluster(
             n_workers=os.cpu_count() or 1,
             threads_per_worker=1,
@@ -168,19 +172,6 @@ def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]
         )
     with started:
         yield started.scheduler_address, started.security
-
-
-@contextmanager
-def block_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C of the terminal from threads and processes that are started inside the context, and from theirs.
-
-    They end with this process, whose other threads receive it, and print nothing about it themselves.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Coverage(Summary):
         curves = {}
         for index, kappa in enumerate(self._kappas):
             lowers = lower.lower_bounds(
-                parts, size=n, n_keys=block.n_keys, head_dim=block.head_dim, unit=unit, kappa=kappa
+                parts, size=n, n_keys=block.n_keys, head_dim=block.size.head_dim, unit=unit, kappa=kappa
             )
             for at, metric in enumerate(METRICS):
                 curves[kappa, metric] = np.stack([values[at], lowers[at], uppers[at][:, :, index]], axis=1)

@@ -29,7 +29,14 @@ def compute_value_directions(sources: Sources) -> Rows:
     tensors = sources.tensors
     for layer in list_attending_layers(tensors):
         heads = _compute_directions(tensors, layer)
-        yield "principal_directions", build_batch(_build_direction_columns(heads, layer, tensors.sizes["sequence"]))
+        shares = np.array([head.shares[:3] if head else np.full(3, np.nan) for head in heads])
+        columns = {
+            **index_columns((len(heads),), "kv_head", layer=layer, sequences=tensors.sizes["sequence"]),
+            "status": pa.array(["ok" if head else "zero" for head in heads], pa.string()),
+            **{f"share_{index + 1}": share for index, share in enumerate(shares.T)},
+            "effective_dimension": np.array([head.effective_dimension if head else np.nan for head in heads]),
+        }
+        yield "principal_directions", build_batch(columns)
         yield "value_directions", build_batch(_build_point_columns(tensors, heads, layer))
 
 
@@ -45,17 +52,6 @@ def _compute_directions(tensors: "SequenceStore", layer: int) -> "Heads":
             for of_head, states in zip(moments, values, strict=True):
                 of_head.add(states[1:])
         return [of_head.compute_directions() for of_head in moments]
-
-
-def _build_direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, Any]:
-    """Columns of ``principal_directions``, one row per KV head of a layer."""
-    shares = np.array([head.shares[:3] if head else np.full(3, np.nan) for head in heads])
-    return {
-        **index_columns((len(heads),), "kv_head", layer=layer, sequences=sequences),
-        "status": pa.array(["ok" if head else "zero" for head in heads], pa.string()),
-        **{f"share_{index + 1}": share for index, share in enumerate(shares.T)},
-        "effective_dimension": np.array([head.effective_dimension if head else np.nan for head in heads]),
-    }
 
 
 def _build_point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class _Model:
         self._known[block.sequences, : block.n_keys - 1] += (~np.isnan(relative[:, 0])).sum(axis=1)
         self._convergence[block.sequences] += convergence.sum(axis=2)
         if block.is_last:
-            self.heads[: block.n_keys - 1] += block.heads
+            self.heads[: block.n_keys - 1] += block.size.heads
 
     @property
     def distances(self) -> F64:

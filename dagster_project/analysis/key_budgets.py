@@ -65,7 +65,7 @@ class KeyBudgets(Summary):
         layers, self._layers = self._layers, []
         query, blocks, parts = layers[0][0].query, [block for block, _ in layers], [part for _, part in layers]
         constant, counts = {"query": query, "sequences": len(parts[0])}, np.concatenate(parts, axis=-1)
-        heads, keys = ([getattr(block, name) for block in blocks] for name in ("heads", "n_keys"))
+        heads, keys = [block.size.heads for block in blocks], [block.n_keys for block in blocks]
         layer: dict[str, Any] = {"layer": np.array([block.layer for block in blocks], np.int16)}
         layer["n_keys"] = np.array(keys, np.float64)
         of_head = {name: column.repeat(heads) for name, column in layer.items()}

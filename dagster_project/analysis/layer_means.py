@@ -61,7 +61,7 @@ class Diagnostics(LayerMeans):
 def index_heads_and_n(block: Block, sequences: int) -> dict[str, NDArray[Any]]:
     """The first columns of the rows of a layer at one query, one for each head and N."""
     constant = {"query": block.query, "layer": block.layer, "sequences": sequences}
-    place = index_columns((block.heads, block.n_keys - 1), "head", "n", **constant)
+    place = index_columns((block.size.heads, block.n_keys - 1), "head", "n", **constant)
     place["n"] += 1
     return place
 

@@ -92,7 +92,7 @@ class _Model:
         """Add the sums over the heads of a block, (sequence, metric, N)."""
         self._sums[block.sequences, :, : block.n_keys - 1] += over_heads
         if block.is_last:
-            self.heads[: block.n_keys - 1] += block.heads
+            self.heads[: block.n_keys - 1] += block.size.heads
 
     def build_rows(self) -> pa.RecordBatch:
         """The rows of ``selection_means_model`` of the query."""

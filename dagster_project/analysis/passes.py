@@ -44,23 +44,14 @@ class Block:
         return self.sources.queries[self.index]
 
     @property
-    def heads(self) -> int:
-        """Query heads of the layer."""
-        return self._size.heads
+    def size(self) -> LayerSize:
+        """Sizes of the layer."""
+        return self.sources.metrics.layers[self.layer]
 
     @property
     def group(self) -> int:
         """Query heads that share a KV head."""
-        return self.heads // self._size.kv_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Dimension of the value states of the layer."""
-        return self._size.head_dim
-
-    @property
-    def _size(self) -> LayerSize:
-        return self.sources.metrics.layers[self.layer]
+        return self.size.heads // self.size.kv_heads
 
     def read(self, name: str) -> NDArray[Any]:
         """Read a measured quantity once: (sequence, head, …), N along the last axis as far as there are keys."""

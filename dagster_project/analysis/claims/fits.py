@@ -5,8 +5,17 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LEAST_BEYOND, LOGARITHM, Claim, Measure, Part, Samples, require
-from geometry.statistics.intervals import POSITIVE, compute_pseudo_values
+from dagster_project.analysis.claims.records import (
+    LEAST_BEYOND,
+    LOGARITHM,
+    Claim,
+    Measure,
+    Part,
+    Samples,
+    beyond,
+    require,
+)
+from geometry.statistics.intervals import POSITIVE, UNBOUNDED, compute_pseudo_values
 from reports.findings.claims import BEYOND
 
 LEAST_SIMILARITY = 0.1
@@ -18,9 +27,7 @@ MEASURES = {
         "mean absolute error",
         POSITIVE,
     ),
-    f"similarity_mae{BEYOND}": Measure(
-        "similarity_mae minus that of random weights, on the same sequences", "error minus that of random weights"
-    ),
+    **beyond("similarity_mae", "error minus that of random weights", UNBOUNDED),
     "similarity_gain": Measure(
         "mean over KV heads whose neighbours are similar of the amount by which the BIC of exp(-β k) is below those of "
         "a constant and of a fit with a floor, for each independent distance",

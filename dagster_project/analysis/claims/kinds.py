@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples, beyond
 from geometry.arrays import F64, Bool
 from geometry.statistics.arrangements import arrange_layers
 from geometry.statistics.intervals import DIFFERENCE, SHARE
@@ -27,11 +27,7 @@ MEASURES = {
         "share of heads of no kind",
         SHARE,
     ),
-    f"other_share{BEYOND}": Measure(
-        "other_share minus that of random weights, on the same sequences",
-        "share minus that of random weights",
-        DIFFERENCE,
-    ),
+    **beyond("other_share", "share minus that of random weights"),
     "reset_share_early": Measure(
         f"share of {SEEING} that are Reset heads, in the first quarter of the layers",
         "share of Reset heads there",
@@ -53,11 +49,7 @@ MEASURES = {
         "share minus that elsewhere",
         DIFFERENCE,
     ),
-    f"reset_first_quarter{BEYOND}": Measure(
-        "reset_first_quarter minus that of random weights, on the same sequences",
-        "share minus that elsewhere, minus that of random weights",
-        DIFFERENCE,
-    ),
+    **beyond("reset_first_quarter", "share minus that elsewhere, minus that of random weights"),
     "reset_early": Measure(
         "share of Reset heads in the first half of the layers minus that in the last",
         "Reset heads, first minus last half",

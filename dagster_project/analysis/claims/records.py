@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from geometry.statistics.intervals import UNBOUNDED, Domain
+from geometry.statistics.intervals import DIFFERENCE, UNBOUNDED, Domain
 from reports.findings.claims import BEYOND
 
 Direction = Literal["<=", "<", ">=", ">"]  # Comparison of a measure with a threshold that supports a claim
@@ -35,6 +35,12 @@ class Measure:
     label: str  # Its name in a sentence, such as “Recall”
     domain: Domain = UNBOUNDED
     scale: Scale = PLAIN
+
+
+def beyond(measure: str, label: str, domain: Domain = DIFFERENCE) -> dict[str, Measure]:
+    """The declaration of a measure's difference from that of random weights, by name."""
+    meaning = f"{measure} minus that of random weights, on the same sequences"
+    return {f"{measure}{BEYOND}": Measure(meaning, label, domain)}
 
 
 @dataclass(frozen=True)

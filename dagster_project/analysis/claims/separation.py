@@ -6,7 +6,7 @@ import numpy as np
 
 from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples, require
+from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples, beyond, require
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 from reports.findings.claims import BEYOND
 
@@ -44,22 +44,13 @@ MEASURES = {
         for name in LABELS
     },
     **{
-        f"{name}_over_{null}{BEYOND}": Measure(
-            f"{name}_over_{null} minus that of random weights, on the same sequences",
-            f"{LABELS[name]}, minus that of random weights",
-            DIFFERENCE,
-        )
+        difference: measure
         for null in NULLS
-        for name in LABELS
+        for name, label in LABELS.items()
+        for difference, measure in beyond(f"{name}_over_{null}", f"{label}, minus that of random weights").items()
     },
-    **{
-        f"recall_{third}{BEYOND}": Measure(
-            f"recall_{third} minus that of random weights, on the same sequences",
-            f"{third} third at the last query, minus that of random weights",
-            DIFFERENCE,
-        )
-        for third in ("middle", "last")
-    },
+    **beyond("recall_middle", "middle third at the last query, minus that of random weights"),
+    **beyond("recall_last", "last third at the last query, minus that of random weights"),
     **{
         f"{name}_compared": Measure(
             f"mean over heads and ln N of {LABELS[name]}, where it is compared with chance", LABELS[name], SHARE
