@@ -38,16 +38,11 @@ from storage.warehouse.rows import build_batch, build_token_rows
 from storage.zarr.arrays import build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
-KINDS = ("Retriever", "Reset", "Mixer")
-"""The kinds that heads are made after, in the order in which the paper finds them with depth."""
-
-_READ = sql.read_statement
-"""Reads statements as they are, also while a test has broken one."""
+_READ = sql.read_statement  # Reads statements as they are, also while a test has broken one
 
 _CREATE = re.compile("^CREATE (?=MACRO|VIEW)", re.MULTILINE)
 
-KEPT: list[Path] = []
-"""The folder of the databases that were made; of one run of the tests (``tests.conftest``)."""
+KEPT: list[Path] = []  # The folder of the databases that were made; of one run of the tests (`tests.conftest`)
 
 WORDS = list("abcdefghijklmnopqrstuvwxyz")
 
@@ -57,8 +52,7 @@ class MadeUp:
     """Sizes and texts of a made-up study."""
 
     study: str = "small"
-    model: str = "embedded"
-    """What the study says; ``synthetic`` is drawn by ``extract.synthetic``, all others here."""
+    model: str = "embedded"  # What the study says; `synthetic` is drawn by `extract.synthetic`, all others here
     corpus: str = "embedded"
     architecture: str = "LlamaForCausalLM"
     weights: str = "trained"
@@ -68,26 +62,18 @@ class MadeUp:
     head_dim: int = 8
     context: int = 24
     sequences: int = 4
-    first_keys: tuple[int, ...] = ()
-    """First position each layer sees from the last query; all 0 if empty."""
-    queries: tuple[int, ...] = ()
-    """Positions of the queries; the last one of the context if empty."""
+    first_keys: tuple[int, ...] = ()  # First position each layer sees from the last query; all 0 if empty
+    queries: tuple[int, ...] = ()  # Positions of the queries; the last one of the context if empty
     kappas: tuple[float, ...] = (0.5,)
     tokens: tuple[str, ...] = tuple(WORDS)
     versions: tuple[tuple[str, str], ...] = (("torch", "2.13.0"),)
     seed: int = 0
-    without: tuple[str, ...] = ()
-    """Tables that have no row of this study, as those of a feature that it does not use."""
-    twin: "MadeUp | None" = None
-    """The study of random weights that it is compared with."""
-    effects: bool = False
-    """Whether heads were replaced, and attended to fewer keys."""
-    drawn: bool = False
-    """Whether heads were drawn from the assumptions as fitted, at two sizes."""
-    random: bool = False
-    """Whether weights and value states are noise."""
-    every_query: bool = False
-    """Whether every position is measured as the query."""
+    without: tuple[str, ...] = ()  # Tables that have no row of this study, as those of a feature that it does not use
+    twin: "MadeUp | None" = None  # The study of random weights that it is compared with
+    effects: bool = False  # Whether heads were replaced, and attended to fewer keys
+    drawn: bool = False  # Whether heads were drawn from the assumptions as fitted, at two sizes
+    random: bool = False  # Whether weights and value states are noise
+    every_query: bool = False  # Whether every position is measured as the query
 
     @property
     def positions(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """A small study of drawn tensors, at three queries, with a window that hides the sink in one layer."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,20 +45,6 @@ def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[st
     }
 
 
-def cut(drawn: dict[str, np.ndarray], query: int) -> dict[str, np.ndarray]:
-    """The same tensors in a context that ends at one of the queries, the only one."""
-    only, stop = slice(query, query + 1), QUERIES[query] + 1
-    return {
-        "attention": drawn["attention"][only, ..., :stop],
-        "values": drawn["values"][..., :stop, :],
-        "tokens": drawn["tokens"][:stop],
-        "first_key": drawn["first_key"][only],
-        "query_position": drawn["query_position"][only],
-        "learned_sink": drawn["learned_sink"][only],
-        "batch": drawn["batch"],
-    }
-
-
 def join_layers(drawn: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The layers of several sequences as those of one."""
     axes = {"attention": 1, "values": 0, "first_key": 1, "learned_sink": 1}
@@ -65,15 +52,15 @@ def join_layers(drawn: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return drawn[0] | joined
 
 
-def write_tensors(home: Home, sequences: list[dict[str, np.ndarray]]) -> None:
-    """Create a data root with the tensors of drawn sequences alone."""
+def write_tensors(home: Home, sequences: list[dict[str, np.ndarray]], specs: Any = TENSORS, **known: object) -> None:
+    """Create a data root with the tensors of drawn sequences alone, of which that provenance is known."""
     home.prepare()
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}, **known}
     axes = {"attention": ("query", "layer", "head", "key"), "values": ("layer", "kv_head", "key", "head_dim")}
     sizes = {"sequence": len(sequences)}
     for name, of_array in axes.items():
         sizes |= dict(zip(of_array, sequences[0][name].shape, strict=True))
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
+    store = SequenceStore.resume(home.tensors(NAME), specs, sizes, provenance)
     for index, sequence in enumerate(sequences):
         store.write(index, sequence)
 

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import product
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -20,7 +18,6 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 from transformers import (
-    AutoModelForCausalLM,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     PreTrainedModel,
@@ -29,14 +26,12 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-import storage
 from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
 from extract.architectures import restore_attention
 from extract.capture import ATTENTION
 from extract.hub import silence_libraries
 from extract.settings import TEXT_BYTES
-from geometry.quantities import PATTERNS
 from reports.rendering import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
@@ -86,48 +81,6 @@ def test_the_tables_are_those_of_the_models_own_eager_attention(architecture: st
     assert (found.query, found.n) == (QUERY, N)
     assert worst(found, model, QUERY) < 1e-4
     assert worst(found, model, QUERY + 1) > 1e-2, "another query would be noticed"
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("architecture", ["gpt2", "gemma"])
-def test_patterns_are_means_over_the_rows_of_eager_attention(architecture: str) -> None:
-    model = tiny_model(architecture)
-    found = analyze(model, TOKENIZER, TEXT)
-    ids = found.tokens["token_id"].to_pylist()
-    weights, _ = eager(model, ids)
-    n, seen = len(ids), {(row["layer"], row["head"], row["pattern"]): row for row in found.patterns.to_pylist()}
-    assert len(seen) == 3 * 4 * len(PATTERNS)
-    for layer, head in product(range(3), range(4)):
-        of_head = weights[layer][head]
-        previous = np.mean([of_head[q, q - 1] for q in range(1, n)])
-        assert seen[layer, head, "previous"]["value"] == pytest.approx(previous, abs=1e-5)
-        assert seen[layer, head, "self"]["value"] == pytest.approx(np.diag(of_head)[1:].mean(), abs=1e-5)
-        assert seen[layer, head, "previous"]["chance"] == pytest.approx(np.mean([1 / (q + 1) for q in range(1, n)]))
-    assert abs(previous - np.diag(of_head)[1:].mean()) > 1e-4, "another key would be noticed"
-
-
-def test_a_text_gives_what_a_study_of_it_gives(mine: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with storage.connect(mine) as connection:
-        ids = connection.sql("SELECT token_id FROM tokens WHERE sequence = 0 ORDER BY position").fetchnumpy()[
-            "token_id"
-        ]
-        measured = "SELECT n, norm_s, recall, cos_last FROM selection WHERE sequence = $at ORDER BY layer, head, n"
-        rows = [connection.sql(measured, params={"at": at}).to_arrow_table() for at in range(2)]
-        kinds = "SELECT label FROM kinds_by_sequence WHERE sequence = 0 ORDER BY layer, head"
-        labels = [label for (label,) in connection.sql(kinds).fetchall()]
-    monkeypatch.setattr(analysis, "_encode", lambda *_: np.asarray(ids, np.int32))
-    with silence_libraries():
-        found = analyze(AutoModelForCausalLM.from_pretrained(inputs / "llama"), TOKENIZER, "")
-
-    def difference(table: pa.Table) -> float:
-        """The largest over columns of the mean difference, which a few keys that rounding exchanges do not move."""
-        return max(
-            np.abs(found.selection[name].to_numpy() - table[name].to_numpy()).mean() for name in table.column_names
-        )
-
-    assert difference(rows[0]) < 1e-3
-    assert difference(rows[1]) > 1e-2, "another sequence would be noticed"
-    assert np.mean([one != other for one, other in zip(found.taxonomy["label"].to_pylist(), labels, strict=True)]) < 0.2
 
 
 def test_keys_that_a_window_hides_are_no_keys() -> None:
@@ -292,21 +245,6 @@ def test_a_model_without_weights_is_refused() -> None:
     model.model.layers[1].mlp.to("meta")
     with pytest.raises(UserError, match=r"has no weights in its part 'model.layers.1.mlp.gate_proj'"):
         analyze(model, TOKENIZER, TEXT)
-
-
-@pytest.mark.slow
-def test_layers_that_are_compiled_are_measured_as_they_were() -> None:
-    plain = analyze(tiny_model(), TOKENIZER, TEXT)
-
-    def refuse(*_: object) -> None:
-        pytest.fail("compiled")
-
-    model = tiny_model()
-    first, second, third = layers = model.model.layers
-    first.compile(backend=refuse)
-    second.forward = torch.compile(second.forward, backend=refuse)
-    layers[2] = torch.compile(third, backend=refuse)
-    assert analyze(model, TOKENIZER, TEXT).top_keys.equals(plain.top_keys)
 
 
 # --- several threads, and Ctrl-C ---

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -362,13 +362,6 @@ def test_tensors_that_are_replaced_meanwhile_are_not_measured(
         measuring._measure_one(0, layers=layers)
     assert metrics.find_missing() == [0, 1]
     assert not list(Path(str(metrics.folder)).rglob("*.p*"))
-
-
-def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
-    _, metrics, layers = begun(tmp_path)
-    with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
-        measuring._measure_one(0, layers=replace(layers, probes=(LocalPlace(tmp_path / "probe"),)))
-    assert metrics.find_missing() == [0, 1]
 
 
 def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:

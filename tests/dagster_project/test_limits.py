@@ -21,8 +21,7 @@ from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, 
 
 ASSETS = ["selection_means", "temperature"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
-SOME = 3
-"""How many sequences are looked at again at other temperatures."""
+SOME = 3  # How many sequences are looked at again at other temperatures
 TEMPERATURES = (0.5, 1.0, 4.0)
 ANALYSIS = {"temperatures": TEMPERATURES, "temperature_sequences": SOME}
 OF_LIMITS = Study.model_validate(STUDY.model_dump(exclude_unset=True) | {"analysis": ANALYSIS})
@@ -326,18 +325,10 @@ def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Pat
         ([], "at least 1 item"),
         ([1, 1], "every value once"),
         ([1 / 65], "greater than or equal to 0.015625"),
-        ([65], "less than or equal to 64"),
-        (["hot"], "a valid number"),
         ([True], "a valid number"),
-        (1, "a valid tuple"),
         ([float("nan")], "a finite number"),
-        (list(range(1, 18)), "at most 16 items"),
     ],
 )
 def test_what_is_no_list_of_temperatures_is_refused(given: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         AnalysisSettings(temperatures=given)
-
-
-def test_temperatures_ascend() -> None:
-    assert AnalysisSettings(temperatures=(2, 1 / 64, 64)).temperatures == (1 / 64, 2, 64)

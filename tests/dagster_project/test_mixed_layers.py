@@ -3,7 +3,6 @@
 Every layer has what it has in a study of that layer alone, and what arrays have room for beyond it is no one's.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,14 +18,11 @@ from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.quantities import PATTERNS, SELECTION
-from reports.figures import find_source
-from reports.page import build_sections
 from reports.queries import ask
-from reports.rendering import iterate_figures
 from storage.warehouse.connection import connect
 from storage.warehouse.rows import LANDED
 from storage.zarr.arrays import LayerSize, build_tensor_specs
-from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
+from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.storage.studies import MetricArrays
@@ -34,10 +30,8 @@ from tests.storage.studies import MetricArrays
 NAME = "mixed"
 LAYERS = (LayerSize(4, 2, 16), LayerSize(0, 0, 0), LayerSize(2, 1, 8))
 SEQUENCES, KEYS, QUERIES = 3, 24, (15, 23)
-WINDOW = 16
-"""Layer 2 sees so many keys, so that its last query does not see the sink."""
-LEARNED = {2: 0.4}
-"""What the learned sinks of a layer take."""
+WINDOW = 16  # Layer 2 sees so many keys, so that its last query does not see the sink
+LEARNED = {2: 0.4}  # What the learned sinks of a layer take
 STUDY = Study.model_validate(
     {"model": "embedded", "corpus": "embedded", "context_length": KEYS, "sequences": SEQUENCES, "queries": QUERIES}
 )
@@ -217,16 +211,6 @@ def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
     assert everything(other) == everything(mixed)
 
 
-def test_what_is_no_ones_would_change_something_if_it_were_read(mixed: Home) -> None:
-    """The stores of the test before do differ, there alone."""
-    tensors = SequenceStore.open(mixed.tensors(NAME), SPECS)
-    whole = tensors.read("attention", 0)
-    own = [read_layer(tensors, "attention", layer, sequence=0) for layer in list_attending_layers(tensors)]
-    assert np.isnan(whole).any()
-    assert not any(np.isnan(part).any() for part in own)
-    assert whole.size > sum(part.size for part in own)
-
-
 @pytest.mark.slow
 def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
     def rounded(arrays: Arrays) -> Arrays:
@@ -243,21 +227,6 @@ def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
         got = narrow.read(name, slice(None))
         np.testing.assert_array_equal(got, wide.read(name, slice(None)), err_msg=name)
     assert not np.array_equal(narrow.read("value_norm", 0), exact.read("value_norm", 0), equal_nan=True)
-
-
-def test_weights_that_sum_to_less_than_1_keep_what_does_not_depend_on_their_sum(tmp_path: Path) -> None:
-    """With half of every weight, counts, cosines and scale-free bounds are the same, norms exactly half."""
-    whole = metrics_of(measured(tmp_path / "whole", (0,), learned={}))
-    half = metrics_of(measured(tmp_path / "half", (0,), learned={0: 0.5}))
-    same = ("k_in", "k_out", "cos_sink", "rho_out", "precision_lower_scale_free", "recall_lower_scale_free")
-    for name in same:
-        np.testing.assert_array_equal(half.read(name, slice(None)), whole.read(name, slice(None)), err_msg=name)
-    for name in ("norm_s", "r_min", "s_in", "norm_y_0", "weight_sum"):
-        twice = 2 * half.read(name, slice(None))
-        np.testing.assert_array_equal(twice, whole.read(name, slice(None)), err_msg=name)
-    np.testing.assert_allclose(half.read("weight_sum", slice(None)), 0.5, rtol=1e-6)
-    assert (half.read("learned_sink", slice(None)) == 0.5).all()
-    assert (whole.read("learned_sink", slice(None)) == 0).all()
 
 
 @pytest.mark.slow
@@ -285,14 +254,6 @@ def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
         assert row["recall"] == pytest.approx(np.mean(own))
     effect = {row["heads"] for row in summary(mixed, "sink_effect") if row["query"] == QUERIES[-1]}
     assert effect == {4}  # the last query sees the sink in layer 0 alone
-
-
-def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> None:
-    """Layers of four and of two heads: the fit of the model begins with the mean weight of the sink over six heads."""
-    tensors = SequenceStore.open(mixed.tensors(NAME), SPECS)
-    sink = np.concatenate([read_layer(tensors, "attention", n, query=0, key=0).mean(axis=0) for n in (0, 2)])
-    row = next(row for row in summary(mixed, "assumption_weights_model") if row["query"] == QUERIES[0])
-    assert row["p_sink"] == pytest.approx(sink.mean())
 
 
 def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
@@ -343,13 +304,3 @@ def test_the_page_tells_which_layers_were_analysed_and_of_learned_sinks(mixed: H
     assert "6 attention heads (in 2 of 3 layers)" in page
     assert "(AttentionInterface)" in page
     assert "<dt>Value states stored in</dt><dd>float32</dd>" in page
-
-
-@pytest.mark.slow
-def test_maps_leave_a_gap_where_a_layer_has_no_attention(mixed: Home) -> None:
-    with closing(connect(mixed.warehouse)) as connection:
-        drawn_figures = iterate_figures(build_sections(find_source(connection, NAME, map_n=4)))
-    charts = [json.dumps(chart.to_dict()) for figure in drawn_figures for chart in figure.charts]
-    by_layer = [chart for chart in charts if '"field": "layer", "scale"' in chart or "layers by heads" in chart]
-    assert len(by_layer) >= 4
-    assert all('"domain": [0, 1, 2]' in chart for chart in by_layer)

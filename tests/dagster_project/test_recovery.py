@@ -72,10 +72,8 @@ class Uninterrupted:
 
     home: Path
     earlier: Path
-    text: str
-    """Its studies file."""
-    spans: dict[str, float]
-    """Seconds of each stage."""
+    text: str  # Its studies file
+    spans: dict[str, float]  # Seconds of each stage
     contents: str
 
     def begin(self, home: Path, *, replaced: bool) -> None:

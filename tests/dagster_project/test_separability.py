@@ -23,8 +23,7 @@ from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
 
 NULLS = ("random_selection", "shuffled_values")
-GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]
-"""Powers of √2 below 40 keys, rounded, and 39."""
+GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]  # Powers of √2 below 40 keys, rounded, and 39
 SEQUENCES, DRAWS = 5, 2
 HEADS = [(0, 0, 3), (1, 1, 1)]
 """Index of a query, layer and head: of the one the sink's value state is 0, of the other a window hides the sink."""
@@ -188,26 +187,6 @@ def test_auc_of_heads_by_sequence_is_the_mean_over_ln_n_of_their_curves(
         of_head = [by_place[sequence, QUERIES[query], layer, head]["auc"] for sequence in range(SEQUENCES)]
         np.testing.assert_allclose(of_head, wanted, atol=1e-6)
         assert np.abs(curves.mean(axis=1) - of_head).max() > 1e-3  # control: a mean over N
-
-
-@pytest.mark.slow
-def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
-    home = measured(tmp_path, several())
-    study, place = with_nulls(sequences=2, draws=3), (0, 0, 3)
-    making.summarise(home, NAME, study, ["separability"])
-    found, tensors = of_head(rows(home), place), SequenceStore.open(home.tensors(NAME), TENSORS)
-    exact = literally(tensors, place, draws=3)
-    for (null, measure, n), row in found.items():
-        at = (slice(2), MEASURES.index(measure), GRID.index(n))
-        assert (row["sequences"], row["draws"]) == (2, 3)
-        assert row["value"] == pytest.approx(exact["observed"][at].mean(), abs=1e-6)
-        assert row["null_value"] == pytest.approx(exact[null][at].mean(), abs=1e-6)
-    seeded = study.model_copy(update={"seed": 5})
-    making.make(home, NAME, ["separability"], seeded, force=True)
-    others = of_head(rows(home), place)
-    assert all(others[key]["value"] == row["value"] for key, row in found.items())
-    for null in NULLS:
-        assert any(others[key]["null_value"] != row["null_value"] for key, row in found.items() if key[0] == null)
 
 
 def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tmp_path: Path) -> None:

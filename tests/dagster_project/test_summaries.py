@@ -17,7 +17,6 @@ from dagster_project.analysis import passes
 from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
-from dagster_project.assets.landing import judge_claims
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
@@ -31,14 +30,13 @@ from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
 from tests.geometry.oracle import exact_errors
 from tests.geometry.printed_bounds import bound_selection
 
-SCORES = {"f_r_max": "precision", "f_r_min": "recall"}
-"""The metric that each F-score follows from."""
+SCORES = {"f_r_max": "precision", "f_r_min": "recall"}  # The metric that each F-score follows from
 
 
 @pytest.fixture(scope="module")
@@ -104,20 +102,6 @@ def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(home: Hom
         for sequence, one in enumerate(mine):
             assert near(one, {name: part[sequence] for name, part in parts.items()} | {"sequence": sequence}, rel=1e-6)
         assert not near(row, {"c": np.median(others)}, rel=1e-4)  # mutation control: that of all sequences at once
-
-
-@pytest.mark.slow
-def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
-    drawn = draw(np.random.default_rng(1))
-    drawn["values"][0, 0] = 0
-    home = measured(tmp_path, [drawn])
-    making.summarise(home, NAME, STUDY)
-    row = rows(home, "assumption_norms")[0]
-    assert (row["status"], row["c"], row["lambda_sink"], row["cv_within_sequence"]) == ("zero", 0, None, None)
-    row = rows(home, "assumption_similarity")[0]
-    assert (row["status"], row["beta"], row["floor"], row["rho_0"]) == ("undefined", None, None, None)
-    assert all(row["beta_low"] is None for row in rows(home, "assumption_similarity"))
-    assert all(row["recall_low"] is None for row in rows(home, "selection_means"))
 
 
 def cosines(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -494,22 +478,6 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     check_bounds(home, STUDY)
 
 
-def test_geometry_of_heads_is_the_mean_over_sequences(home: Home) -> None:
-    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, "diagnostics")
-    assert len(found) == count_rows()
-    order = [(row["query"], row["layer"], row["head"], row["n"]) for row in found]
-    assert order == sorted(order)
-    names = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
-    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in names}
-    apart = 0
-    for row in found:
-        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
-        wanted = {name: average_known(arrays[name][at]) for name in names}
-        assert near(row, wanted | {"sequences": 5}, rel=1e-12)
-        apart += not near(row, {name: arrays[name][at][0] for name in names}, rel=1e-2)
-    assert apart > len(found) / 2  # mutation control: one sequence
-
-
 @pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("most", [4 * 2 * 4 * QUERIES[-1], 4 * 5 * 4 * QUERIES[-1], 1], ids=["some", "layer", "one"])
 def test_means_are_the_same_however_much_is_read_at_once(
@@ -528,34 +496,6 @@ def test_means_are_the_same_however_much_is_read_at_once(
         assert texts[0] == texts[1], table
         numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
         assert all(map(near, some, numbers)), table
-
-
-@pytest.mark.slow
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize("query", range(3))
-def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
-    """Bit for bit in the metrics, and row for row in what is made of one query."""
-    alone = measured(tmp_path, [cut(drawn, query) for drawn in several()])
-    whole, ends = (making.open_metrics(root, NAME, STUDY) for root in (home, alone))
-    assert ends.sizes["n"] == QUERIES[query]
-    for name, quantity in SELECTION.items():
-        if "query" in quantity.axes:
-            found, among = ends.array(name), whole.array(name)[:, query : query + 1]
-            np.testing.assert_array_equal(found, among[..., : found.shape[-1]], err_msg=name)
-    for asset in ("assumption_weights", "selection_means"):
-        making.summarise(alone, NAME, STUDY, [asset])
-        for table in find_asset(asset).tables:
-            among_rows = [row for row in rows(home, table) if row.get("query", QUERIES[-1]) == QUERIES[query]]
-            if table in {"assumption_weights_by_sequence", "coverage_by_sequence"} and query < 2:
-                continue  # of the last query alone
-            assert rows(alone, table) == among_rows, table
-
-
-@pytest.mark.slow
-def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path) -> None:
-    alone = measured(tmp_path, [cut(drawn, 2) for drawn in several()])
-    making.summarise(alone, NAME, STUDY)
-    assert rows(alone, "parameter_effects") == rows(home, "parameter_effects") != []
 
 
 def read_versions(home: Home, table: str) -> dict[str, int]:
@@ -610,27 +550,6 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
         *find_asset("selection_means").tables,
     }
     check_bounds(copied, other)
-
-
-def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:
-    with pytest.raises(UserError, match=f"holds nothing of the study '{NAME}'; run it first"):
-        judge_claims(home, NAME)
-
-
-@pytest.mark.slow
-def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: Path) -> None:
-    copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
-    array = SequenceStore.open(copied.tensors(NAME), TENSORS).array("attention")
-    weights = np.full(array.shape, 1e-9, np.float32)
-    weights[..., 0] = 1
-    for query, layer in zip(*np.nonzero(FIRST), strict=True):
-        weights[:, query, layer, :, : FIRST[query, layer]] = 0
-        weights[:, query, layer, :, FIRST[query, layer]] = 1
-    array[:] = weights
-    shutil.rmtree(copied.parts(NAME))
-    making.summarise(copied, NAME, STUDY)
-    assert rows(copied, "assumption_weights_model")[-1]["p_sink"] == 1
-    assert rows(copied, "parameter_effects") == []
 
 
 KEYS, HEAD_DIM, FEW, MANY = 192, 48, 6, 24

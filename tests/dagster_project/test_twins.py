@@ -17,8 +17,7 @@ from storage.errors import DerivedDamageError, UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.making import NAMES
 
-TABLES = tuple(name for name in NAMES if name not in planning.SHOWING)
-"""The assets that a study needs of its twin."""
+TABLES = tuple(name for name in NAMES if name not in planning.SHOWING)  # The assets that a study needs of its twin
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
 

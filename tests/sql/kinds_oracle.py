@@ -34,6 +34,52 @@ RULES = {
 """The conditions of each kind: those that are always needed, and those of each way to meet the rule."""
 
 
+RETRIEVER = {
+    "n_keys": 100.0,
+    "norm_y_0": 0.3,
+    "norm_y_last": 1.0,
+    "norm_rest": 0.4,
+    "change_without_sink": 0.1,
+    "change_without_last": 0.8,
+    "cos_sink_max": 0.4,
+    "cos_sink_level": 0.2,
+    "cos_sink_change": 0.0,
+    "cos_last_level": 0.9,
+    "cos_last_change": 0.05,
+    "cos_last_p05": 0.8,
+    "effective_contributors": 3.0,
+    "top_is_other": 0.0,
+}
+MIXER = RETRIEVER | {
+    "norm_y_0": 0.5,
+    "norm_y_last": 0.7,
+    "norm_rest": 1.0,
+    "cos_sink_max": 0.9,
+    "cos_sink_change": -0.5,
+    "cos_last_level": 0.5,
+    "cos_last_change": 0.5,
+    "cos_last_p05": 0.1,
+}
+SINK_BIASED = RETRIEVER | {
+    "norm_y_0": 1.0,
+    "norm_y_last": 0.3,
+    "norm_rest": 0.8,
+    "change_without_sink": 0.6,
+    "change_without_last": 0.2,
+    "cos_sink_max": 1.0,
+    "cos_last_level": 0.1,
+    "cos_last_p05": -0.1,
+    "effective_contributors": 2.5,
+}
+BROAD = SINK_BIASED | {
+    "norm_y_0": 0.2,
+    "norm_rest": 1.0,
+    "change_without_sink": 0.1,
+    "effective_contributors": 30.0,
+    "top_is_other": 1.0,
+}
+
+
 @dataclass(frozen=True)
 class Held:
     """A value held against a limit."""

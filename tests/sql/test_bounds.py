@@ -258,16 +258,6 @@ def test_coverage_counts_rows_with_bounds() -> None:
         same(row["premise_share"], mean_of([other["premise_share"] for other in further if other["kappa"]]))
 
 
-def test_coverage_judges_no_premise_at_n_1() -> None:
-    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n} for n in (1, 2)]
-    with database(selection_means=means) as connection:
-        insert(connection, "bound_means", [envelope(1, 0, 1, 1), envelope(1, 0, 1, 2) | {"premise_share": 0.0}])
-        found = rows_of(connection, "coverage")[0]
-    assert (found["rows"], found["premise_rows"], found["premise_share"]) == (2, 0, 0)
-    assert found["precision_coverage"] == found["recall_coverage"] == 1
-    assert found["precision_coverage_premise"] is found["recall_coverage_premise"] is None
-
-
 def envelope(kappa: float, lower: float, upper: float, n: int) -> Row:
     bounds = {
         f"{metric}_{end}": value
@@ -314,14 +304,3 @@ def serving(
             for which in ("serves_best", "shown")
         )
     return [kappa for (kappa,) in best], [kappa for (kappa,) in shown]
-
-
-def test_more_coverage_serves_better_than_a_narrow_envelope_that_covers_too_little() -> None:
-    sizes = range(1, 102)
-    means = [MEANS | {"query": 8, "layer": 0, "head": 0, "n": n, "recall": 0.005 * n} for n in sizes]
-    with database(selection_means=means) as connection:
-        narrow = [envelope(1, 0.45, 0.505 if n > 40 else 0.55, n) for n in sizes]
-        wide = [envelope(2, 0.2, 0.9, n) for n in sizes]
-        insert(connection, "bound_means", narrow + wide)
-        found = connection.execute("SELECT kappa, recall_coverage_premise FROM coverage WHERE serves_best").fetchall()
-    assert found == [(2, pytest.approx(61 / 100, abs=0.02))]

@@ -16,11 +16,9 @@ from tests.sql.checking import STUDY, violations
 HEAD = "query = 11 AND layer = 1 AND head = 2"
 ROW = f"sequence = 1 AND {HEAD}"
 ONE = f"{ROW} AND n = 5"
-WINDOW = "query = 23 AND layer = 2"
-"""Where a window hides the sink."""
+WINDOW = "query = 23 AND layer = 2"  # Where a window hides the sink
 HIDDEN = f"sequence = 1 AND {WINDOW} AND head = 2 AND n = 5"
-SINK = "sequence = 0 AND query = 5 AND layer = 2 AND head = 0 AND n = 1"
-"""Nothing but the sink is selected."""
+SINK = "sequence = 0 AND query = 5 AND layer = 2 AND head = 0 AND n = 1"  # Nothing but the sink is selected
 PAIR = "layer = 0 AND kv_head = 1"
 PLATEAU = "query = 11 AND layer = 0 AND head = 5"
 ABLATED = "layer = 1 AND head = 0 AND kind = 'zero'"
@@ -234,8 +232,7 @@ HARMLESS: dict[str, list[str]] = {
 """Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""
 
 
-FAST = ("plain", "least", "only itself")
-"""Strange studies that other tests make too, so that they are there already."""
+FAST = ("plain", "least", "only itself")  # Strange studies that other tests make too, so that they are there already
 
 
 @pytest.fixture(

@@ -12,7 +12,6 @@ import pytest
 from geometry.limits import random_subset_distance
 
 HEAD = "query = 11 AND layer = 1 AND head = 2"
-ONE = f"sequence = 1 AND {HEAD}"
 
 
 def named(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 
 from tests.made_up import SMALL, warehouse
@@ -45,47 +44,11 @@ def value_of(row: Row, measure: str) -> float:
     return float(row[measure])
 
 
-def average_by_hand(curve: list[tuple[int, float | None]]) -> float | None:
-    """Weighted mean of y of the N that have a y, each with a weight of 1/N."""
-    n, y = np.array([[n, y] for n, y in curve if y is not None], float).reshape(-1, 2).T
-    return float(np.average(y, weights=1 / n)) if n.size else None
-
-
-CURVES: list[list[tuple[int, float | None]]] = [
-    [(n, float(np.sin(n))) for n in range(1, 20)],
-    [(n, None if n % 3 == 1 else float(np.cos(n))) for n in range(1, 20)],
-    [(1, None), (2, 0.25)],
-    [(1, None)],
-]
-
-
-def compare_levels() -> None:
+def test_levels_are_weighted_means_of_what_there_is() -> None:
     with database() as connection:
-        for curve in CURVES:
-            points = ", ".join(f"({n}, {'NULL' if y is None else y}::DOUBLE)" for n, y in curve)
-            (found,) = connection.sql(
-                f"SELECT weighted_level(y, 1 / n) FROM (VALUES {points}) AS points (n, y)"
-            ).fetchall()
-            wanted = average_by_hand(curve)
-            assert found[0] == (None if wanted is None else pytest.approx(wanted, rel=1e-9))
-
-
-def test_levels_are_weighted_means() -> None:
-    compare_levels()
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("weighted_level", "weight * y", "y"),
-        ("weighted_level", "FILTER (WHERE y IS NOT NULL)", ""),
-    ],
-)
-def test_other_levels_would_be_noticed(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
-    break_statement(monkeypatch, name, old, new)
-    with pytest.raises(AssertionError):
-        compare_levels()
+        points = "(VALUES (1, NULL), (2, 0.25::DOUBLE), (4, 0.75)) AS points (n, y)"
+        (found,) = connection.sql(f"SELECT weighted_level(y, 1 / n) FROM {points}").fetchall()
+    assert found[0] == pytest.approx((0.25 / 2 + 0.75 / 4) / (1 / 2 + 1 / 4))
 
 
 def best_by_hand(means: list[Row], measure: str, first: int, last: float) -> dict[tuple[Any, ...], tuple[int, float]]:
@@ -168,27 +131,6 @@ def test_studies_are_compared_at_the_n_that_both_reach(
     assert {(row["query_a"], row["query_b"]) for row in found} == {(sides[0][1], sides[1][1])}
 
 
-def test_intervals_that_touch_are_not_apart_and_unknown_ones_are_null() -> None:
-    def mean(low: float | None, high: float | None, query: int) -> Row:
-        ends = {f"{metric}_low": low for metric in METRICS} | {f"{metric}_high": high for metric in METRICS}
-        return MEANS | ends | {"query": query, "n": 2, "heads": 1}
-
-    model = [mean(0.1, 0.2, 1), mean(0.2, 0.3, 2), mean(0.31, 0.4, 3), mean(None, None, 4)]
-    study = {
-        "model": "m", "model_name": "m", "corpus": "c", "corpus_name": "c", "context_length": 5, "sequences": 2,
-        "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 4, "dtype": "float32", "device": "cpu",
-        "provenance": "{}", "format_version": 1,
-    }  # fmt: skip
-    with database(selection_means_model=model) as connection:
-        names = connection.table("studies").columns
-        given = {"study": "hand-made"} | {name: value for name, value in study.items() if name in names}
-        marks = ", ".join(f"${name}" for name in given)
-        connection.execute(f"INSERT INTO studies ({', '.join(given)}) VALUES ({marks})", given)
-        for query, apart in ((2, False), (3, True), (4, None)):
-            call = f"compare_studies('hand-made', 'hand-made', query_a := 1, query_b := {query})"
-            assert {row["apart"] for row in rows(connection, call)} == {apart}
-
-
 def check_bounds(connection: duckdb.DuckDBPyConnection, kappa: float, scale: str) -> None:
     """Beside the bounds of every selection, which ``tests.sql.test_bounds`` compares with a literal reading."""
     means = {(*head_of(row), row["n"]): row for row in rows(connection, "selection_means")}
@@ -226,8 +168,6 @@ def test_bounds_at_any_kappa_are_means_of_those_of_every_selection(
         ("heads_by_regime(NULL)", "at_n must be 1 or more"),
         ("compare_studies('first', 'frist')", "there is no study frist"),
         ("compare_studies('x', 'second')", "there is no study x"),
-        ("bounds_at(0)", "kappa must be a finite number above 0"),
-        ("bounds_at(1, scale := 'metres')", "scale must be 'unit' or 'raw', not 'metres'"),
     ],
 )
 def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: str) -> None:

@@ -15,8 +15,7 @@ from tests.made_up import SMALL, MadeUp, warehouse
 from tests.reports.conftest import TWIN
 
 TRAINED = replace(SMALL, study="trained")
-PREVIOUS = {(layer, 0) for layer in range(TRAINED.layers)}
-"""The heads that are made to look at the token before."""
+PREVIOUS = {(layer, 0) for layer in range(TRAINED.layers)}  # The heads that are made to look at the token before
 
 
 @pytest.fixture(scope="module")

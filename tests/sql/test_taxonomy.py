@@ -1,6 +1,6 @@
 """Signatures and taxonomy of heads in SQL against a plain reading of their definitions (Section 4.2)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -9,161 +9,61 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.grids import quantile_over_ln_n
 from tests.sql.hand_made import Row, break_statement, database, rows_of
-from tests.sql.kinds_oracle import DEFAULTS, RULES, Held, classified, held
+from tests.sql.kinds_oracle import BROAD, DEFAULTS, MIXER, RETRIEVER, RULES, SINK_BIASED, Held, classified, held
 
 QUERIES = (5, 11)
 SEQUENCES = 4
 HEADS = 42
 OTHERS = {"last_high": 0.7, "sink_seen": 0.8, "sink_comparable": 1.0, "broad_share": 0.3}
 """Other thresholds than the default."""
-NORMS = ("norm_y_0", "norm_y_last", "norm_rest")
-COSINES = ("cos_sink", "cos_last")
-LINES = tuple(f"{cosine}_{part}" for cosine in COSINES for part in ("level", "change"))
-COURSE = ("cos_sink_max", *LINES)
-LEFT_OUT = ("change_without_sink", "change_without_last")
-SIGNATURE = (
-    "n_keys",
-    *NORMS,
-    *LEFT_OUT,
-    *COURSE,
-    "cos_last_p05",
-    "effective_contributors",
-    "top_is_other",
-)
+COURSE = ("cos_sink_max", *(f"{cosine}_{part}" for cosine in ("cos_sink", "cos_last") for part in ("level", "change")))
 SHOWN = (*COURSE, "cos_last_p05", "effective_contributors")
 SHARES = ("sink_share", "last_share", "rest_share")
+KINDS = (RETRIEVER, MIXER, SINK_BIASED, BROAD)
 
 
-def float32(number: float) -> float:
-    """What a FLOAT keeps of a number."""
-    return float(np.float32(number))
+def draw(rng: np.random.Generator, sequence: int, query: int, head: int) -> Row:
+    """A signature near a threshold of one of the kinds, in numbers that a FLOAT keeps.
 
-
-def keys_of(head: int, query: int) -> int:
-    """Every seventh head attends to itself alone, and of the others every fifth to half of the keys."""
-    if head % 7 == 0:
-        return 1
-    return query // 2 if head % 5 == 0 else query + 1
-
-
-def attended(rng: np.random.Generator, head: int, hidden: bool, n_keys: int) -> Row:
-    """Norms of a head's parts and of its output; head 8 has weights or value states of 0, head 9 a sink of 0."""
-    sink, last, rest = ((0.2, 1, 0.4), (0.5, 0.6, 0.9), (0.7, 0.3, 0.7))[head % 3] * rng.uniform(0.6, 1.6, 3)
-    zero = float(head != 8)
-    alone = float(n_keys > 1)
-    sink, last, rest = zero * (not hidden) * (head != 9) * sink, zero * last, zero * alone * rest
-    return {
-        "n_keys": n_keys,
-        "sink_attended": not hidden,
-        "weight_sum": 1.0,
-        "learned_sink": 0.0,
-        "norm_y_0": None if hidden else float32(sink),
-        "norm_y_last": float32(last),
-        "norm_rest": float32(rest),
-        "total_rest": float32(rest * rng.uniform(1, 5)),
-        "norm_output": float32(sink + last + rest),
-        "norm_output_without_sink": None if hidden else float32(last + rest + rng.uniform(0, sink / 2)),
-        "norm_output_without_last": float32(sink + rest + rng.uniform(0, last / 2)),
-        "norm_contributions": float32(np.sqrt(sink**2 + last**2 + rest**2)),
-    }
-
-
-def spread(rng: np.random.Generator, head: int, query: int, n_keys: int) -> Row:
-    """Over how many keys contributions are spread; over none in head 8, and weights over all alike."""
-    effective = float32(rng.uniform(1, 1 + (head % 4) * (n_keys - 1) / 3))
-    top = int(rng.integers(query + 1 - n_keys, query + 1))
-    contributors = {
-        **dict.fromkeys(("entropy_contributors", "effective_contributors"), effective),
-        "top_contribution": 0.5,
-        **dict.fromkeys(("contributors_50", "contributors_90", "contributors_99"), 1),
-        "top_contributor_position": top,
-        "top_contributor_role": "last" if top == query else "other" if top else "sink",
-    }
-    return {
-        "n_keys": n_keys,
-        **dict.fromkeys(("entropy_keys", "effective_keys", "top_weight", "largest_deviation"), 1.0),
-        **dict.fromkeys(("n_50", "n_90", "n_99"), 1),
-        "top_position": query,
-        "top_role": "last",
-        **(dict.fromkeys(contributors) if head == 8 else contributors),
-    }
-
-
-def selection(rng: np.random.Generator, head: int, hidden: bool, n: int) -> Row:
-    """The sink's norm and the cosines of one s_N; in head 10 and 11 a cosine is missing at most N, or at some."""
-    sink, last = ((0.3, 0.9), (1 / n, 1 - 0.8 / n), (0.9, 0.1))[head % 3] + rng.normal(0, 0.1, 2)
-    missing = head == 8 or (head == 10 and n != 3) or (head == 11 and n % 3 == 1)
-    return {
-        "a_0": None if hidden or n <= head % 4 else 1.0,
-        "cos_sink": None if hidden or missing or head == 9 else float32(np.clip(sink, -1, 1)),
-        "cos_last": None if missing else float32(np.clip(last, -1, 1)),
-    }
-
-
-def disagreeing(row: Row) -> Row:
-    """Head 13 is a Retriever in half of the sequences and a Reset head in the others: neither in most of them."""
-    if row["head"] != 13:
-        return row
-    if "n" not in row:
-        lengths = (0.0, 1.0, 0.0) if row["sequence"] < 2 else (2.0, 0.125, 0.125)
-        whole, without_sink, without_last = (1.0, 1.0, 0.0) if row["sequence"] < 2 else (2.0, 0.25, 2.0)
-        outputs = {
-            "norm_output": whole,
-            "norm_output_without_sink": without_sink,
-            "norm_output_without_last": without_last,
-        }
-        return row | dict(zip(NORMS, lengths, strict=True)) | outputs
-    at = np.log(row["n"]) / np.log(row["n_keys"] - 1)
-    cosines = (1.0, 1.0) if row["sequence"] < 2 else (float32(1 - 1.5 * at), float32(1.7 * at - 0.7))
-    return row | dict(zip(COSINES, cosines, strict=True))
+    Every seventh head attends to itself alone; from others a window hides the sink, or they have weights or value
+    states of 0. Head 13 is a Retriever in half of the sequences and a Reset head in the others.
+    """
+    base = KINDS[head % 4] if head != 13 else (RETRIEVER, SINK_BIASED)[sequence // 2]
+    row: Row = {name: round(64 * (value + rng.normal(0, 0.2 * abs(value) + 0.02))) / 64 for name, value in base.items()}
+    row |= {name: abs(row[name]) for name in row if "norm" in name or "change_without" in name}
+    row["n_keys"] = 1.0 if head % 7 == 0 else query // 2 if head % 5 == 0 else query + 1.0
+    row["effective_contributors"] = 1 + abs(row["effective_contributors"] - 1) * (head % 3) / 2
+    row["top_is_other"] = float(rng.integers(2))
+    if row["n_keys"] <= query:
+        row |= dict.fromkeys(("norm_y_0", "change_without_sink", "cos_sink_max", "cos_sink_level", "cos_sink_change"))
+    if row["n_keys"] == 1:
+        row |= dict.fromkeys((*COURSE, "cos_last_p05"))
+    if head == 8:
+        row |= {name: 0.0 for name in row if "norm" in name or "change_without" in name}
+        row |= dict.fromkeys((*COURSE, "cos_last_p05", "effective_contributors", "top_is_other"))
+    if head == 9:
+        row |= dict.fromkeys(("cos_sink_max", "cos_sink_level", "cos_sink_change"))
+    return row
 
 
 def study() -> dict[str, list[Row]]:
-    """Rows of attention and the courses of cosines: hidden sinks, single keys, zeros and missing cosines among them."""
-    rng = np.random.default_rng(0)
+    """Rows of attention, and of the courses of cosines, that have these signatures."""
     rows, levels = [], []
-    for sequence, query, head in product(range(SEQUENCES), QUERIES, range(HEADS)):
+    for (sequence, query, head), one in signatures().items():
         where = {"sequence": sequence, "query": query, "layer": head % 2, "head": head}
-        n_keys = keys_of(head, query)
-        hidden = n_keys <= query
-        found = [
-            disagreeing(where | {"n": n, "n_keys": n_keys} | selection(rng, head, hidden, n)) for n in range(1, n_keys)
-        ]
-        low = {"cos_last_p05": low_quantile([row["cos_last"] for row in found])}
-        attending = disagreeing(where | attended(rng, head, hidden, n_keys)) | low
-        rows.append(attending | spread(rng, head, query, n_keys))
-        levels += [where | follow(found, n_keys)] if found else []
+        hidden, role = one["norm_y_0"] is None, {None: None, 0.0: "last", 1.0: "other"}[one["top_is_other"]]
+        stored = {name: one[name] for name in ("norm_y_0", "norm_y_last", "norm_rest", "cos_last_p05")}
+        outputs = {
+            "norm_output": 4.0,
+            "norm_output_without_sink": None if hidden else 4.0 - one["change_without_sink"],
+            "norm_output_without_last": 4.0 + one["change_without_last"],
+        }
+        spread = {"effective_contributors": one["effective_contributors"], "top_contributor_role": role}
+        rows.append(where | stored | outputs | spread | {"n_keys": int(one["n_keys"]), "sink_attended": not hidden})
+        if one["n_keys"] > 1:
+            levels.append(where | {name: one[name] for name in COURSE})
     return {"attention_rows": rows, "head_levels": levels}
-
-
-def low_quantile(cosines: Sequence[float | None]) -> float | None:
-    """What a cosine reaches over 95 % of ln N."""
-    known = np.array([np.nan if cosine is None else cosine for cosine in cosines], np.float32)
-    found = float(quantile_over_ln_n(known, 0.05))
-    return None if np.isnan(found) else found
-
-
-def line(cosines: Mapping[int, float | None], n_keys: int) -> tuple[float | None, float | None]:
-    """Level and change of a cosine over ln N: least squares in which N weighs 1/N."""
-    n = np.array([n for n, cosine in cosines.items() if cosine is not None], float)
-    known = np.array([cosine for cosine in cosines.values() if cosine is not None], float)
-    if not known.size:
-        return None, None
-    slope = np.polyfit(np.log(n), known, 1, w=1 / np.sqrt(n))[0] if known.size > 1 else 0.0
-    return float(np.average(known, weights=1 / n)), float(slope * np.log(n_keys - 1))
-
-
-def follow(selections: Sequence[Row], n_keys: int) -> Row:
-    """The course of the cosines of a head over its selections."""
-    lines = [line({one["n"]: one[cosine] for one in selections}, n_keys) for cosine in COSINES]
-    faced = [one["cos_sink"] for one in selections if one["a_0"] is not None and one["cos_sink"] is not None]
-    ends = [end for of_cosine in lines for end in of_cosine]
-    return dict(zip(COURSE, [max(faced, default=None), *ends], strict=True))
-
-
-STUDY = study()
 
 
 def key(row: Row, *names: str) -> tuple[Any, ...]:
@@ -179,25 +79,11 @@ def mean(numbers: Iterable[float | None]) -> float | None:
 @cache
 def signatures() -> dict[tuple[Any, ...], Row]:
     """What ``head_signatures`` must hold, by (sequence, query, head)."""
-    courses = {key(row, "sequence", "query", "head"): row for row in STUDY["head_levels"]}
-    expected = {}
-    for row in STUDY["attention_rows"]:
-        place = key(row, "sequence", "query", "head")
-        course, role = courses.get(place, dict.fromkeys(COURSE)), row["top_contributor_role"]
-        expected[place] = {
-            **{name: row[name] for name in ("n_keys", *NORMS, "cos_last_p05")},
-            "change_without_sink": change(row["norm_output"], row["norm_output_without_sink"]),
-            "change_without_last": change(row["norm_output"], row["norm_output_without_last"]),
-            **{name: course[name] for name in COURSE},
-            "effective_contributors": row["effective_contributors"],
-            "top_is_other": None if role is None else float(role == "other"),
-        }
-    return expected
+    rng = np.random.default_rng(0)
+    return {place: draw(rng, *place) for place in product(range(SEQUENCES), QUERIES, range(HEADS))}
 
 
-def change(whole: float, without: float | None) -> float | None:
-    """By how much a norm changes without a part."""
-    return None if without is None else abs(whole - without)
+STUDY = study()
 
 
 def labels(thresholds: Mapping[str, float]) -> dict[tuple[Any, ...], Row]:
@@ -364,7 +250,6 @@ def test_the_study_has_every_case() -> None:
     assert {SEQUENCES * row["agreement"] for row in by_default} >= {0, 2, 3, 4}
     assert {row["single_key"] for row in by_default} == {True, False}
     assert any(row["cos_sink_level"] is None and row["cos_last_level"] is not None for row in by_default)
-    assert any(row["cos_last_change"] == 0 for row in by_default)
     assert {one.met for each in conditions().values() for one in each} == {True, False}
     assert {row["label"] for row in taxonomy(DEFAULTS | OTHERS).values()} == {*RULES, "Other"}
 

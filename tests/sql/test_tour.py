@@ -21,8 +21,7 @@ from tests.sql.checking import STUDY
 from tests.storage.shell import in_shell
 
 NUMBERS = range(1, len(sql.list_names("tour")) + 1)
-FIRST = replace(STUDY, study="o'clock $study")
-"""A name that a careless statement would break on."""
+FIRST = replace(STUDY, study="o'clock $study")  # A name that a careless statement would break on
 SECOND = replace(SMALL, study="second")
 OTHER_TEXTS = "UPDATE tokens SET token = upper(token) WHERE study = 'second'"
 

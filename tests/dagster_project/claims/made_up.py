@@ -19,8 +19,7 @@ from storage.warehouse.relations import create_relations, create_tables
 
 SEQUENCES, LAYERS, HEADS, GROUPS, QUERY = 8, 6, 8, 4, 63
 N = np.array([1, 2, 4, 8, 16, 32, 63])
-THIRD_OF_N = np.array([0, 0, 0, 1, 1, 2, 2])
-"""Third of ln N, from N = 2 on, that each N is in."""
+THIRD_OF_N = np.array([0, 0, 0, 1, 1, 2, 2])  # Third of ln N, from N = 2 on, that each N is in
 
 KAPPAS = (0.5, 2.0)
 LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM")

@@ -47,8 +47,7 @@ from tests.dagster_project.claims.made_up import (
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 SUBJECT_OF = {claim.name: subject.__name__ for subject in SUBJECTS for claim in subject.CLAIMS}
 
-Changed = dict[str, Any]
-"""How a made-up model differs from one that confirms the paper."""
+Changed = dict[str, Any]  # How a made-up model differs from one that confirms the paper
 
 REVERSED: Changed = {"labels": LABELS[::-1]}
 NO_SINK: Changed = {"sink_times": 1.0}
@@ -71,8 +70,7 @@ DEEPER: dict[str, Changed] = {
 }
 """Models of so many layers that a change with depth is rare among layers in random order."""
 
-BY_CONSTRUCTION = {"norms_stable"}
-"""Claims that hold for any model, and are never supported."""
+BY_CONSTRUCTION = {"norms_stable"}  # Claims that hold for any model, and are never supported
 
 CASES: dict[str, tuple[Changed, Changed, str]] = {
     "selection_sharpens": ({"over_chance": {"recall": 0.3, "specificity": 0.1, "auc": -0.1}}, NO_NULLS, "no nulls"),

@@ -74,11 +74,3 @@ def test_one_sequence_has_points_and_no_error() -> None:
     share = plane.measure(make_evidence(make_tables(sequences=1)))["plane_share"]
     assert share.whole is not None
     assert np.isnan(share.of_sequences).all()
-
-
-def test_no_selections_have_no_plane() -> None:
-    tables = make_tables()
-    tables["selection_counts"] = {name: column[:0] for name, column in tables["selection_counts"].items()}
-    evidence = make_evidence(tables)
-    assert plane.measure(evidence) == {}
-    assert plane.list_rows(evidence) == {}

@@ -11,11 +11,7 @@ from scipy import stats
 
 from dagster_project.analysis.claims.effects import ERROR, RIVALS, correlate_losses
 from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims, find_measure
-from dagster_project.analysis.claims.records import Part
-from dagster_project.analysis.claims.sentences import name_part
 from geometry.statistics.verdicts import count_sequences_needed
-from reports.findings.claims import format_threshold
-from reports.findings.numbers import number
 from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
 from tests.dagster_project.claims.made_up import HEADS, LAYERS, SEQUENCES, make_evidence, make_tables
 
@@ -142,16 +138,6 @@ def test_the_error_is_ahead_of_a_measure_whichever_way_that_goes_with_the_loss(
     assert clear == {("zero", "elbow"), ("mean", "elbow"), ("mean", "recall"), ("mean", "weight_left_out_16")}
 
 
-def test_the_claim_about_the_error_has_the_numbers_of_the_table(confirmed: dict[str, Rows]) -> None:
-    measures = key(confirmed["measures"], "measure")
-    row_of = key(confirmed["loss_associations"], "kind", "measure")
-    told = {"error_and_loss": ("selected", ERROR, "correlation")}
-    told |= {f"error_ahead_of_{rival}": ("selected", rival, "error_ahead") for rival in RIVALS}
-    for name, (kind, of, column) in told.items():
-        found = [measures[name][f"value{end}"] for end in ("", "_low", "_high")]
-        assert found == pytest.approx([row_of[kind, of][f"{column}{end}"] for end in ("", "_low", "_high")]), name
-
-
 @pytest.mark.slow
 def test_an_error_that_rises_with_the_loss_must_be_ahead_of_each_rival() -> None:
     """Of equals it is not; what does not measure it says so."""
@@ -164,20 +150,6 @@ def test_an_error_that_rises_with_the_loss_must_be_ahead_of_each_rival() -> None
     tables = {name: batch.to_pylist() for name, batch in compute_claims(evidence.connection, None)}
     row = key(tables["claims"], "claim")["error_tells_loss"]
     assert row["sentence"].endswith("cannot be tested: the study keeps 16 keys of no head alone.")
-
-
-def test_parts_are_rows_with_their_numbers(mixed: dict[str, Rows]) -> None:
-    measures, claims = key(mixed["measures"], "measure"), key(mixed["claims"], "claim")
-    parts = key(mixed["claim_parts"], "claim", "part")
-    for (name, _), part in parts.items():
-        measure = measures.get(part["measure"], {"value": None, "value_low": None, "value_high": None})
-        assert [part[end] for end in ("value", "value_low", "value_high")] == [
-            measure[end] for end in ("value", "value_low", "value_high")
-        ]
-        if claims[name]["p"] is not None:
-            assert part["p_supports"] + part["p_opposes"] >= 1 - 1e-9
-    (only,) = (part for part in mixed["claim_parts"] if part["claim"] == "norms_stable_within_sequence")
-    assert claims["norms_stable_within_sequence"]["p"] == pytest.approx(2 * min(only["p_supports"], only["p_opposes"]))
 
 
 def test_values_of_sequences_give_every_interval(mixed: dict[str, Rows]) -> None:
@@ -224,32 +196,6 @@ def test_sentences_state_the_verdict_and_the_numbers(mixed: dict[str, Rows]) -> 
         if row["verdict"] != "not testable":
             assert parts[row["claim"]]["value"] is not None
             assert re.search(r"\((.*\d.* to .*\d|.*\d \(same without any one sequence)\).* required", sentence)
-
-
-def test_a_sentence_lists_each_measure_once_by_its_name(mixed: dict[str, Rows]) -> None:
-    parts_of: dict[str, dict[str, list[str]]] = {}
-    for part in mixed["claim_parts"]:
-        if part["value"] is not None:
-            name = f"{part['label']}: {number(part['value'])} ("
-            parts_of.setdefault(part["claim"], {}).setdefault(name, []).append(format_threshold(part))
-    judged = [row for row in mixed["claims"] if row["verdict"] != "not testable"]
-    for row in judged:
-        for name, thresholds in parts_of[row["claim"]].items():
-            assert row["sentence"].count(name) == 1, row["sentence"]
-            assert " and ".join(thresholds) in row["sentence"]
-    band = key(mixed["claims"], "claim")["distinguishable_share_settles"]["sentence"]
-    assert band.count("), at least 0.7 and at most 0.85 required; ") == 2
-
-
-def test_only_alternatives_are_told_apart_by_kappa() -> None:
-    claims = {claim.name: claim for claim in CLAIMS}
-    for name, measure, label in (
-        ("upper_tight", "upper_distance[0.5]", "κ = 0.5"),
-        ("upper_tight", "upper_distance", "distance"),
-        ("resets_look_at_sink", "reset_by_label[sink]", "share of Reset heads, minus elsewhere"),
-    ):
-        part = Part(measure, ">")
-        assert name_part(claims[name], part, find_measure(measure)) == label
 
 
 @pytest.fixture(scope="module")
@@ -326,14 +272,6 @@ class TestTwins:
 def test_rows_are_json_numbers(confirmed: dict[str, Rows]) -> None:
     """NULL instead of NaN, so that no reader meets one."""
     json.dumps(confirmed, allow_nan=False)
-
-
-def test_too_few_sequences_test_nothing() -> None:
-    found = compute(sequences=3)
-    assert {row["verdict"] for row in found["claims"]} == {"not testable"}
-    reasons = {row["reason"] for row in found["claims"] if row["claim"] != "norms_stable"}
-    assert reasons == {"3 sequences measured, 4 are needed"}
-    assert all(row["value"] is not None for row in found["measures"])
 
 
 def test_a_study_of_one_sequence_has_values_without_intervals() -> None:
