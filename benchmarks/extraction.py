@@ -1,11 +1,15 @@
-"""Extraction: captured forward passes against plain ones.
+"""Extraction: captured forward passes against plain ones, and the tensor store against one file.
 
 Holds the benchmarks ``extraction.*``. Models are random, and compute in bfloat16 on a CUDA device if there is one, else
 in float32 on the CPU.
 """
 
+import os
+import shutil
 import time
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,11 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract.attention import Weighting, compute_head_patterns
 from extract.batches import read_batches
 from extract.capture import probe
-from extract.settings import ExtractionSettings
+from extract.settings import SYNTHETIC, ExtractionSettings
+from extract.synthetic import draw_sequence, plant_heads
+from storage.files.places import LocalPlace
+from storage.zarr.arrays import build_tensor_specs
+from storage.zarr.sequences import SequenceStore
 
 VOCABULARY = 1024
 
@@ -104,6 +112,53 @@ def measure_patterns(*, heads: int, kv_heads: int, head_dim: int, context: int, 
     return [compare("extraction.patterns", "cost", what, against, sizes=sizes, target=0.25)]
 
 
+def measure_writes(*, layers: int, heads: int, head_dim: int, context: int, repeats: int) -> list[Result]:
+    """A sequence written to a new tensor store against its bytes written to a new file, until both are on the disk.
+
+    Of a float32 model, and of a bfloat16 model, whose value states are compressed.
+    """
+    drawn = {"layers": layers, "heads": heads, "kv_heads": heads, "head_dim": head_dim}
+    given = {"model": SYNTHETIC, "context_length": context, "sequences": 1, "synthetic": drawn}
+    settings = ExtractionSettings.model_validate(given)
+    arrays = draw_sequence(settings, plant_heads(settings), 0)
+    return [_measure_write(computed, arrays, repeats) for computed in ("float32", "bfloat16")]
+
+
+def _measure_write(computed: str, arrays: dict[str, Any], repeats: int) -> Result:
+    """The benchmark of a model that computes in this type."""
+    if computed == "bfloat16":
+        arrays["values"].view(np.uint32)[:] &= 0xFFFF0000
+    (queries, layers, heads, keys), head_dim = arrays["attention"].shape, arrays["values"].shape[-1]
+    sizes = {"sequence": 1, "query": queries, "layer": layers, "head": heads, "kv_head": heads, "key": keys}
+    sizes["head_dim"] = head_dim
+    specs = build_tensor_specs(values="float32", computed=computed)
+    with TemporaryDirectory() as name:
+        store, plain = Path(name) / "tensors.zarr", Path(name) / "plain"
+
+        def write_store() -> None:
+            shutil.rmtree(store, ignore_errors=True)
+            SequenceStore.resume(LocalPlace(store), specs, sizes, {"study": "written"}).write(0, arrays)
+            os.sync()
+
+        def write_file() -> None:
+            plain.unlink(missing_ok=True)
+            with plain.open("wb") as file:
+                file.writelines(array.data for array in arrays.values())
+            os.sync()
+
+        seconds = alternate(write_store, write_file, repeats=repeats)
+    what = (f"a sequence of a {computed} model written to the tensor store", seconds[:, 0])
+    sizes["bytes"] = sum(array.nbytes for array in arrays.values())
+    return compare(
+        "extraction.write",
+        "speed",
+        what,
+        ("the same bytes written to one file", seconds[:, 1]),
+        sizes=sizes,
+        target=0.7,
+    )
+
+
 SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 64, "batch": 2}
 FULL = {"layers": 8, "heads": 8, "kv_heads": 4, "head_dim": 64, "context": 1024, "batch": 2}
 OF_7B = FULL | {"heads": 32, "kv_heads": 32, "head_dim": 128, "batch": 8}
@@ -122,5 +177,10 @@ BENCHMARKS = (
         "extraction.capture",
         full=lambda: measure_capture(**OF_7B if torch.cuda.is_available() else FULL, repeats=7, together=2),
         small=partial(measure_capture, **SMALL, repeats=3),
+    ),
+    Benchmark(
+        "extraction.write",
+        full=partial(measure_writes, layers=32, heads=32, head_dim=128, context=1024, repeats=7),
+        small=partial(measure_writes, layers=2, heads=2, head_dim=16, context=64, repeats=3),
     ),
 )
