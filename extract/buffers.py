@@ -142,7 +142,10 @@ class Buffers:
         if new.device not in self._streams:
             self._streams[new.device] = torch.cuda.Stream(new.device)
         stream = self._streams[new.device]
-        whole = _pad_with_nan(new.to(destination.dtype), destination.shape).contiguous()  # else the copy is not direct
+        missing = [after - before for before, after in zip(new.shape, destination.shape, strict=True)]
+        ends = [amount for length in reversed(missing) for amount in (0, length)]
+        padded = pad(new.to(destination.dtype), ends, value=torch.nan) if any(missing) else new.to(destination.dtype)
+        whole = padded.contiguous()  # else the copy is not direct
         stream.wait_stream(torch.cuda.current_stream(new.device))
         with torch.cuda.stream(stream):
             destination.copy_(whole, non_blocking=True)
@@ -159,9 +162,3 @@ class Buffers:
 def find_widest(layers: Sequence[LayerSize]) -> LayerSize:
     """Largest numbers of query heads and of KV heads, and largest length of a value state, over the layers."""
     return LayerSize(*(max(column) for column in zip(*map(astuple, layers), strict=True)))
-
-
-def _pad_with_nan(tensor: Tensor, shape: torch.Size) -> Tensor:
-    missing = [after - before for before, after in zip(tensor.shape, shape, strict=True)]
-    ends = [amount for length in reversed(missing) for amount in (0, length)]
-    return pad(tensor, ends, value=torch.nan) if any(missing) else tensor

@@ -40,7 +40,6 @@ from extract.buffers import Buffers
 from extract.hub import summarise_error
 from extract.models import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
-from geometry.arrays import I64
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -181,12 +180,6 @@ class _LayerRecorder:
             _refuse_other_masks(self.model, module, mask, is_causal)
             self._last_mask = mask, _find_first_key(self.model, mask, self.copy_rows(key.device))
         return self._last_mask[1]
-
-    def find_all_first_keys(self, mask: Tensor | None, key: Tensor) -> I64:
-        """The first key that the query at each position sees, (K,); examined as by ``find_first_keys``."""
-        positions = torch.arange(key.shape[2], device=key.device)
-        found = [0] * len(positions) if mask is None else _find_first_key(self.model, mask, positions)
-        return np.array(found, np.int64)
 
 
 _recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
@@ -350,7 +343,9 @@ def _measure_all_queries(
     if recorder.buffers is not None and "received" in recorder.buffers.tensors:
         received = compute_received_attention(query, key, how)
     if recorder.every_query:
-        every = EveryQuery.begin(len(query), query.shape[1], recorder.find_all_first_keys(how.mask, key))
+        positions = torch.arange(key.shape[2], device=key.device)
+        first = [0] * len(positions) if how.mask is None else _find_first_key(recorder.model, how.mask, positions)
+        every = EveryQuery.begin(len(query), query.shape[1], np.array(first, np.int64))
     measure = None if every is None else partial(every.add, value)
     patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how, measure)
     return received, patterns, None if every is None else every.tensors

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from extract import text_files
 from extract.checkpoints import Checkpoint
 from extract.gguf_models import GgufModel
-from extract.hub import is_cached, is_hub_reachable, summarise_error
+from extract.hub import is_hub_reachable, summarise_error
 from extract.identity import is_local_corpus, is_local_model, open_model
 from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
@@ -211,11 +211,15 @@ def check_hub(settings: ExtractionSettings) -> None:
     """Refuse (``UserError``) a model or corpus of the hub that does not answer, unless a part of it is in the cache."""
     if settings.model.id == SYNTHETIC:
         return
-    for what, name, local, kind in (
-        ("model", settings.model.id, is_local_model(settings.model), "directory"),
-        ("corpus", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    for what, repository, name, local, kind in (
+        ("model", "model", settings.model.id, is_local_model(settings.model), "directory"),
+        ("corpus", "dataset", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
     ):
-        if not local and not is_cached(name, what) and not is_hub_reachable():
+        cached = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=repository))
+        if not local and not cached.exists() and not is_hub_reachable():
             raise UserError(
                 f"The {what} '{name}' is neither a local {kind} nor in the local cache, and the Hugging Face hub "
                 f"cannot be reached; check the network and HF_HUB_OFFLINE, or give a local {kind}"

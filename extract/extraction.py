@@ -255,18 +255,13 @@ def _read_once(what: str, read: Callable[[], Any]) -> Any:
 def _read(task: _Task) -> tuple[SequenceStore, int]:
     """Let the model read the missing sequences; return the store and the number of sequences written."""
     description = _describe(task.settings)
-    store = _open_finished(task, description)
-    return (store, 0) if store is not None else _extract(task, description)
-
-
-def _open_finished(task: _Task, description: Description) -> SequenceStore | None:
-    """The store if it has all sequences of this process and matches the inputs; None if sequences are missing."""
-    if not task.path.exists():
-        return None
-    stored = SequenceStore.open(task.path, TENSORS)
-    inputs = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
-    store = task.open_store(stored.sizes, stored.layers, inputs, describe_device(description.device))
-    return None if set(store.find_missing()) & set(task.sequences) else store
+    if task.path.exists():
+        stored = SequenceStore.open(task.path, TENSORS)
+        inputs = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
+        store = task.open_store(stored.sizes, stored.layers, inputs, describe_device(description.device))
+        if not set(store.find_missing()) & set(task.sequences):
+            return store, 0
+    return _extract(task, description)
 
 
 def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
@@ -281,7 +276,10 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
         attention = probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
     task.ask(sizes, attention.layers, missing)
-    size = _find_first_size(task, attention, missing, model.device)
+    if missing and missing[0] > task.sequences.start:  # that of an earlier run, which was stopped
+        size = int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
+    else:
+        size = choose_batch_size(settings, attention, model.device)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
     query = settings.query_positions[0]
     partial_text = missing and query + 1 < settings.context_length
@@ -324,13 +322,6 @@ def _refuse_without_memory(settings: ExtractionSettings) -> Iterator[None]:
         if models.is_out_of_memory(error):
             refuse_for_memory(settings)
         raise
-
-
-def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int], device: torch.device) -> int:
-    """First batch size; that of the last sequence of an earlier run, if one was stopped."""
-    if not missing or missing[0] == task.sequences.start:
-        return choose_batch_size(task.settings, attention, device)
-    return int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
 
 
 def _make_bar(task: _Task, missing: Sequence[int]) -> tqdm:

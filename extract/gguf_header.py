@@ -107,7 +107,10 @@ class _Reader:
         entries = self._read_count(ENTRIES, "metadata entries")
         metadata = self._read_named(entries, "metadata entry", self._read_entry)
         tensor_entries = self._read_named(tensors, "tensor", self._read_tensor)
-        start, alignment = self._find_data(metadata)
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or not 1 <= alignment <= 2**16 or alignment & (alignment - 1):
+            raise HeaderError(f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to 65536")
+        start = -(-self.at // alignment) * alignment
         _check_places(tensor_entries, start, alignment, self.size)
         return Header(metadata, tensor_entries, start)
 
@@ -154,13 +157,6 @@ class _Reader:
                 f"has a tensor of shape {list(shape)}, {_quote(name)}, which {kind} in blocks of {block} cannot store"
             )
         return Tensor(kind, shape, offset, prod(shape) // block * size)
-
-    def _find_data(self, metadata: Mapping[str, Any]) -> tuple[int, int]:
-        """Where the tensors begin, in bytes, and their alignment."""
-        alignment = metadata.get("general.alignment", 32)
-        if type(alignment) is not int or not 1 <= alignment <= 2**16 or alignment & (alignment - 1):
-            raise HeaderError(f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to 65536")
-        return -(-self.at // alignment) * alignment, alignment
 
     def _read_count(self, most: int, what: str) -> int:
         """A number of things that follow, each of which takes at least 8 bytes."""

@@ -301,7 +301,8 @@ def _add_spaces(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> None:
 
 def _set_bos(tokenizer: PreTrainedTokenizerBase, model: GgufModel, *, default: bool) -> None:
     """Let text begin with BOS if the file says so; that of Gemma 4 never does, since its chat template writes BOS."""
-    begins = model.adds_bos if model.adds_bos is not None else default
+    said = model.header.metadata.get(f"{TOKENIZER}add_bos_token")
+    begins = said if isinstance(said, bool) else default
     if begins and tokenizer.bos_token_id is None:
         _refuse_tokenizer(model, "a tokenizer that puts BOS before a text", f"{TOKENIZER}bos_token_id, which it lacks")
     if tokenizer.add_bos_token != begins and model.header.metadata.get(f"{TOKENIZER}model") != "gemma4":

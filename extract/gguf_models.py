@@ -92,12 +92,6 @@ class GgufModel:
         return value if type(value) is int else None
 
     @property
-    def adds_bos(self) -> bool | None:
-        """Whether the metadata says that text begins with BOS; None if it does not say."""
-        value = self.header.metadata.get(f"{TOKENIZER}add_bos_token")
-        return value if isinstance(value, bool) else None
-
-    @property
     def elements(self) -> int:
         """Number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.header.tensors.values())

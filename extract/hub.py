@@ -53,16 +53,6 @@ def expand_path(name: str) -> Path:
         return Path(name)
 
 
-def is_cached(name: str, kind: str) -> bool:
-    """Whether the local cache has a folder of the hub id of a ``model`` or a ``corpus``."""
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(
-        constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind.replace("corpus", "dataset"))
-    ).exists()
-
-
 def is_hub_reachable() -> bool:
     """Whether the hub answers. It is asked once in a process; if it does not, its libraries use only their caches."""
     from huggingface_hub import constants

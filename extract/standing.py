@@ -62,7 +62,9 @@ def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) 
     if not (missing := len(store.find_missing())):
         return None
     lacking = f"{missing} of {settings.sequences} sequences missing"
-    if unlike := _describe_changed_versions(settings, store.provenance):
+    device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
+    versions = list_versions(device)
+    if unlike := " and ".join(name for name in versions if versions[name] != store.provenance["versions"].get(name)):
         raise UserError(
             f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was started, "
             f"or extract it again here: attention-geometry run {study} --fresh"
@@ -156,13 +158,6 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
         return combine_inputs(settings, described, was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
     return combine_inputs(settings, known | {"model": known["model"] | describe_changed_weights(settings)}, was)
-
-
-def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
-    """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
-    device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
-    now = list_versions(device)
-    return " and ".join(name for name in now if now[name] != was["versions"].get(name))
 
 
 def list_versions(device: str) -> dict[str, str]:

@@ -100,8 +100,9 @@ def make_counter(tokenizer: PreTrainedTokenizerBase) -> Callable[[str, Sequence[
     spells = lru_cache(2**16)(partial(_is_spelled, backend, set(tokenizer.get_vocab()) if drops else set()))
 
     def count(text: str, ids: Sequence[int]) -> int:
-        if drops:
-            return _count_dropped(backend, spells, text)
+        if drops and backend is not None:  # of the text as the normaliser leaves it
+            written = Counter(backend.normalizer.normalize_str(text) if backend.normalizer else text)
+            return sum(number for one, number in written.items() if not (one.isspace() or spells(one)))
         if unknown is None or unknown not in ids:
             return 0
         return ids.count(unknown) if backend is None else _count_unknown(tokenizer, unknown, text)
@@ -116,12 +117,6 @@ def _count_unknown(tokenizer: PreTrainedTokenizerBase, unknown: int, text: str) 
     )
     spans = (span for index, span in zip(read["input_ids"], read["offset_mapping"], strict=True) if index == unknown)
     return len({at for first, last in spans for at in range(first, last) if not text[at].isspace()})
-
-
-def _count_dropped(backend: Any, spells: Callable[[str], bool], text: str) -> int:
-    """Characters of a text, as the normaliser leaves it, for which a BPE without an unknown token has no token."""
-    characters = Counter(backend.normalizer.normalize_str(text) if backend.normalizer else text)
-    return sum(number for character, number in characters.items() if not (character.isspace() or spells(character)))
 
 
 def _is_spelled(backend: Any, vocabulary: set[str], character: str) -> bool:
@@ -153,7 +148,8 @@ def load_tokenizer(where: dict[str, Any]) -> PreTrainedTokenizerBase:
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**where)
     config = get_tokenizer_config(**where)
     name = get_fast_tokenizer_file(config.get("fast_tokenizer_files") or [])
-    if path := _find_file(where, name):
+    found = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    if path := cached_file(where["pretrained_model_name_or_path"], name, revision=where["revision"], **found):
         tokenizer = _follow_file(tokenizer, Path(path), where)
         if config.get("add_bos_token") is False:
             before, after = find_frame(tokenizer)
@@ -170,17 +166,6 @@ def check_start(name: str, tokenizer: PreTrainedTokenizerBase, where: dict[str, 
             f"The tokenizer_config.json of the model '{name}' says add_bos_token, but its tokenizer.json puts no BOS "
             "before a text; decide by --bos always or --bos never (bos in studies.yaml)"
         )
-
-
-def _find_file(where: dict[str, Any], name: str) -> str | None:
-    path: str | None = cached_file(
-        where["pretrained_model_name_or_path"],
-        name,
-        revision=where["revision"],
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return path
 
 
 def _follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, where: dict[str, Any]) -> PreTrainedTokenizerBase:

@@ -76,6 +76,8 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel
     expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1, 1:])
     ((_, piece),) = [(s, piece) for s, piece in whole if (s, piece.layer) == (1, 2)]
     assert piece.loss[1, 3] == pytest.approx(float(expected), abs=2e-6)
+    alone = compute_mean_outputs(opened.model, opened.attention, ids[:1])
+    assert "there is only one; set sequences to 2 or more" in read_refusal(compute_mean_of_others, alone, 0)
 
 
 def test_what_is_stopped_goes_on_to_the_same_numbers(opened: OpenedModel, whole: Pieces) -> None:

@@ -316,17 +316,6 @@ def test_a_sink_that_a_window_hides_is_not_measured_and_rows_together_do_not_mat
         np.testing.assert_allclose(ours.loss, theirs.loss, atol=TOLERANCE)
 
 
-def test_the_mean_is_that_of_other_sequences() -> None:
-    name = "Llama 2, Llama 3"
-    means = compute_mean_outputs(model_of(name), attention_of(name), ids(3))
-    assert {layer: tuple(mean.shape) for layer, mean in means.items()} == dict.fromkeys(range(3), (3, 4, 16))
-    alone = compute_mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
-    torch.testing.assert_close(means[2][1:2], alone[2])
-    torch.testing.assert_close(compute_mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
-    with pytest.raises(UserError, match="there is only one; set sequences to 2 or more"):
-        compute_mean_of_others(alone, 0)
-
-
 def test_layers_on_several_devices(tmp_path: Path) -> None:
     """The last layers stay on the disk and come when they are needed, as those of another device would."""
     checkpoint = write_checkpoint(tmp_path / "tiny")

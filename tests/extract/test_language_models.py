@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     BartConfig,
-    BartForConditionalGeneration,
     MptConfig,
     PreTrainedModel,
 )
@@ -95,12 +94,6 @@ def test_a_wrapper_that_changes_weights_is_measured_with_its_changes() -> None:
 )
 def test_a_wrapper_that_computes_something_else_is_refused(wrap: Callable[[nn.Module], nn.Module], said: str) -> None:
     assert said in read_refusal(measure, wrap(tiny_model()))
-
-
-def test_both_halves_of_an_encoder_decoder_are_refused() -> None:
-    sizes = {"d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": VOCABULARY}
-    whole = BartForConditionalGeneration(BartConfig(**sizes))
-    assert "is an encoder–decoder or its decoder alone" in read_refusal(measure, whole.eval())
 
 
 def test_a_checkpoint_of_an_encoder_decoder_is_refused_before_its_weights(tmp_path: Path) -> None:
