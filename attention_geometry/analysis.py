@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from html import escape
 from types import NoneType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import duckdb
 import numpy as np
@@ -125,17 +125,19 @@ class Analysis:
         return f"Analysis({self.model}, {sizes}, query {self.query}, N = {self.n})"
 
 
+class Options(TypedDict, total=False):
+    """What is asked of ``analyze`` beside model and text."""
+
+    n: int | None
+    query: int | None
+    count: int
+    bos: Bos
+    every: bool
+
+
 @overload
 def analyze(
-    model: torch.nn.Module,
-    tokenizer: "PreTrainedTokenizerBase",
-    text: str,
-    *,
-    n: int | None = None,
-    query: int | None = None,
-    count: int = TOP_KEYS,
-    bos: Bos = "auto",
-    every: bool = False,
+    model: torch.nn.Module, tokenizer: "PreTrainedTokenizerBase", text: str, **options: Unpack[Options]
 ) -> Analysis: ...
 
 
@@ -144,12 +146,7 @@ def analyze(
     model: torch.nn.Module,
     tokenizer: "PreTrainedTokenizerBase",
     text: list[str] | tuple[str, ...],
-    *,
-    n: int | None = None,
-    query: int | None = None,
-    count: int = TOP_KEYS,
-    bos: Bos = "auto",
-    every: bool = False,
+    **options: Unpack[Options],
 ) -> list[Analysis]: ...
 
 

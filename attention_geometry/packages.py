@@ -39,7 +39,9 @@ def check_packages() -> None:
             raise ImportError(msg, name=package, path=None if file is None else str(file))
     for name in find_overwritten(f"{package}/__init__.py" for package in PACKAGES):
         package = name.partition("/")[0]
-        msg = f"{ROOT / name} has been overwritten{_name_others(package)}; install {NAME} in an environment of its own"
+        others = sorted({*packages_distributions().get(package, ())} - {NAME})  # that say they have installed it
+        by = f" by {' and '.join(others)}" if others else ""
+        msg = f"{ROOT / name} has been overwritten{by}; install {NAME} in an environment of its own"
         raise ImportError(msg, name=package, path=str(ROOT / name))
 
 
@@ -71,9 +73,3 @@ def find_overwritten(files: Iterable[str] | None = None) -> Iterator[str]:
         digest = hashlib.new(file.hash.mode, place.read_bytes() if place.is_file() else b"").digest()
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
             yield name
-
-
-def _name_others(package: str) -> str:
-    """Other distributions that say that they have installed a package of this name."""
-    others = {*packages_distributions().get(package, ())} - {NAME}
-    return f" by {' and '.join(sorted(others))}" if others else ""

@@ -376,9 +376,11 @@ def report(
     folders = {name: given and resolve_path(given) for name, given in (("images", images), ("tables", tables))}
     check_known(root, study)
     from dagster_project.assets.report import export
-    from dagster_project.command.runs import run_report
+    from dagster_project.command.runs import run_assets
+    from dagster_project.study.studies import find_study
 
-    run_report(root, study)
+    find_study(root, study)
+    run_assets(root, study, ["report"])
     page = root.report(study)
     typer.echo(page)
     if images or tables:

@@ -68,7 +68,10 @@ def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Pa
     with explain_unwritable(folder):
         recover_folder(folder)
         _refuse_other_files(folder, overwrite=overwrite)
+    import torch
+
     from extract.effects import open_model
+    from geometry.patterns import find_earlier_copies
 
     ids, texts = _read_tokens(connection, study)
     opened = open_model(settings, provenance["inputs"], ids)
@@ -76,7 +79,12 @@ def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Pa
     with explain_unwritable(folder), stage_folder(folder) as new:
         (new / "heads").mkdir()
         _write_heads(new / "heads", opened, texts, largest, places)
-        columns = _build_columns(connection, study, ids, sums, places)
+        layer, head = np.array(places).T
+        matched: I64 = np.array([(find_earlier_copies(one) >= 0).sum() for one in torch.from_numpy(ids)])
+        columns = {
+            **headvis.average_rows(sums[:, layer, head], matched, ids.shape[1]),
+            **headvis.read_estimates(connection, study, places),
+        }
         left_out = headvis.write_tables(new, places, columns, _describe(study, provenance, opened))
     if left_out:
         logger.warning("left out, since the study did not measure them: %s", ", ".join(left_out))
@@ -152,34 +160,18 @@ def _write_heads(folder: Path, opened: "OpenedModel", texts: Texts, largest: F64
             if interval[place]:
                 found = rows.join(*place)
                 example = headvis.Example(sequence, int(interval[place]), tokens, *found, float(most[place]))
-                with _locate(folder, place, "lines").open("ab") as file:
+                with (folder / f"{_name_head(*place)}.lines").open("ab") as file:
                     file.write(example.encode())
     names = [name_tokens(tokens) for tokens in texts]
     for layer, head in places:
-        lines = _locate(folder, (layer, head), "lines")
+        lines = folder / f"{_name_head(layer, head)}.lines"
         with lines.open("rb") as file:
-            headvis.write_head(_locate(folder, (layer, head), "json"), file, names, largest[:, layer, head])
+            headvis.write_head(lines.with_suffix(".json"), file, names, largest[:, layer, head])
         lines.unlink()
 
 
-def _locate(folder: Path, place: tuple[int, int], ending: str) -> Path:
-    """A file of a head."""
-    layer, head = place
-    return folder / f"L{layer}H{head}.{ending}"
-
-
-def _build_columns(
-    connection: duckdb.DuckDBPyConnection, study: str, ids: NDArray[np.int32], sums: F64, places: headvis.Places
-) -> headvis.Columns:
-    """All metrics."""
-    import torch
-
-    from geometry.patterns import find_earlier_copies
-
-    layer, head = np.array(places).T
-    matched: I64 = np.array([(find_earlier_copies(one) >= 0).sum() for one in torch.from_numpy(ids)])
-    of_rows = headvis.average_rows(sums[:, layer, head], matched, ids.shape[1])
-    return {**of_rows, **headvis.read_estimates(connection, study, places)}
+def _name_head(layer: int, head: int) -> str:
+    return f"L{layer}H{head}"
 
 
 def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") -> dict[str, Any]:

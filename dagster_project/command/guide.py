@@ -101,9 +101,9 @@ def show_assets(*, markdown: bool) -> None:
 
     if markdown:
         sys.stdout.write(render_assets_section())
-        return
-    rows = [(asset.name, ", ".join(asset.parents), asset.about) for asset in ASSETS]
-    _print_rows(("asset", "made from", "description"), rows)
+    else:
+        rows = [(asset.name, ", ".join(asset.parents), asset.about) for asset in ASSETS]
+        _print_rows(("asset", "made from", "description"), rows)
 
 
 def render_assets_section() -> str:

@@ -151,10 +151,14 @@ def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:
     if inspection.as_json:
         shown = {"top_keys": keys[: inspection.top]} if queries is None else {"queries": queries}
         write_object({**told, "head": list(inspection.head), **shown})
-    elif queries is None:
-        _print_keys(analysis, keys, inspection)
-    else:
-        _print_queries(analysis, queries, inspection)
+        return
+    name = f"{analysis.model}, head {'.'.join(map(str, inspection.head))}"
+    if queries is not None:
+        _print_rows(f"{name}, every token as the query", _describe_queries(analysis, queries))
+        return
+    rows = [row | {"token": repr(row["token"])} for row in keys[: inspection.top]]
+    shaded = _shade_text(analysis, {row["position"]: row for row in keys})
+    _print_rows(f"{name}, {_describe_query(analysis)}", rows, shaded, digits=4)
 
 
 def _select_rows(table: "pa.Table", head: tuple[int, int]) -> list[dict[str, Any]]:
@@ -196,25 +200,15 @@ def _print_ranking(analysis: "Analysis", ranked: Sequence[dict[str, Any]], by: s
     _print_rows(f"{analysis.model}: {of_all}, {_describe_query(analysis)}", rows)
 
 
-def _print_keys(analysis: "Analysis", keys: Sequence[dict[str, Any]], inspection: Inspection) -> None:
-    """Print the text shaded by the weights of a head, and its keys of largest weight."""
-    rows = [row | {"token": repr(row["token"])} for row in keys[: inspection.top]]
-    shaded = _shade_text(analysis, {row["position"]: row for row in keys})
-    name = ".".join(map(str, inspection.head or ()))
-    _print_rows(f"{analysis.model}, head {name}, {_describe_query(analysis)}", rows, shaded, digits=4)
-
-
-def _print_queries(analysis: "Analysis", queries: Sequence[dict[str, Any]], inspection: Inspection) -> None:
-    """Print what a head selects at every token of the text."""
-    name = ".".join(map(str, inspection.head or ()))
+def _describe_queries(analysis: "Analysis", queries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a head selects at every token of the text, as the rows that are shown."""
     tokens = name_tokens(analysis.tokens["token"].to_pylist())
-    rows = [
+    return [
         {"position": row["position"], "token": repr(tokens[row["position"]])}
         | {column: row[column] for column in AT_EVERY_TOKEN}
         | {"largest weight on": repr(tokens[row["top_position"]])}
         for row in queries
     ]
-    _print_rows(f"{analysis.model}, head {name}, every token as the query", rows)
 
 
 def _print_rows(title: str, rows: Sequence[dict[str, Any]], text: "Text | None" = None, *, digits: int = 3) -> None:

@@ -5,10 +5,10 @@ Imports only the standard library, so that both are set up before typer, PyTorch
 
 import io
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import resource_tracker
@@ -97,14 +97,7 @@ def _watch(reading: int) -> None:
         with suppress(OSError):
             os.write(terminal, f"{chr(10) if os.isatty(terminal) else ''}{STOPPED}".encode())
     _stopping.set()
-    Thread(target=_end_at_next, args=(reading, number), daemon=True).start()
-    time.sleep(GRACE)
-    end(number)
-
-
-def _end_at_next(reading: int, number: int) -> None:
-    """End the process at the next signal."""
-    os.read(reading, 1)
+    select.select([reading], [], [], GRACE)  # until the next signal at most
     end(number)
 
 

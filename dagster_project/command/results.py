@@ -1,7 +1,7 @@
 """What ``run``, ``refresh`` and ``studies`` print: tables for people, or lines of JSON."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -130,18 +130,16 @@ def _merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Fam
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(owner.get(row["study"], row["study"]), []).append(row)
-    return [
-        dict(group[0]) if name not in families else _merge_rows(families[name], group) for name, group in groups.items()
-    ]
-
-
-def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One row for the members of a family."""
-    values = {key: list(dict.fromkeys(row[key] for row in rows)) for key in rows[0]}
-    merged = {key: distinct[0] if len(distinct) == 1 else f"{len(distinct)} values" for key, distinct in values.items()}
-    states = Counter(row["state"].partition(":")[0] for row in rows)
-    states_text = ", ".join(f"{number} {state}" for state, number in states.items())
-    return {**merged, "study": family.name, "state": f"{len(rows)} studies by {family.axis}: {states_text}"}
+    merged = []
+    for name, group in groups.items():
+        values = {key: list(dict.fromkeys(row[key] for row in group)) for key in group[0]}
+        row = {key: some[0] if len(some) == 1 else f"{len(some)} values" for key, some in values.items()}
+        if name in families:
+            states = Counter(row["state"].partition(":")[0] for row in group)
+            told = ", ".join(f"{number} {state}" for state, number in states.items())
+            row |= {"study": name, "state": f"{len(group)} studies by {families[name].axis}: {told}"}
+        merged.append(row)
+    return merged
 
 
 def _describe_state(home: Home, name: str, study: Study) -> str:

@@ -65,9 +65,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         needed = select_twin_assets(home, twin)
         _rebuild_stale(home, twin, needed, lambda forced: find_stale_of_twin(home, twin, forced))
     if fresh:
-        home.prepare()
-        with home.reserve(name), home.set_stores_aside(name):
-            _materialise(home, name, known, force="warehouse")
+        run_assets(home, name, known, force="warehouse", fresh=True)
     else:
         _rebuild_stale(home, name, known, lambda forced: find_stale_assets(home, name, study, forced), force)
 
@@ -122,7 +120,7 @@ def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | 
             failed[name] = format_error(error)
             logger.warning("%s: %s", name, failed[name])
     if has_members(home, family) and explain_stale_family(home, family):
-        _run_family_asset(home, family)
+        _run_family(home, family, {})
     return failed
 
 
@@ -158,7 +156,7 @@ def _run_entry(home: Home, report: Report, entry: Entry) -> Entry:
     started = time.monotonic()
     try:
         if family := list_readable_families(home).get(entry.study):
-            _run_family_asset(home, family, report.tags(entry))
+            _run_family(home, family, report.tags(entry))
         else:
             run_assets(home, entry.study, list(entry.why), report.tags(entry))
         outcome, message = "done", ""
@@ -168,50 +166,42 @@ def _run_entry(home: Home, report: Report, entry: Entry) -> Entry:
     return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)
 
 
-def run_report(home: Home, name: str) -> None:
-    """Write the report of a study that is landed; ``UserError`` if it is unknown or not landed."""
-    find_study(home, name)
-    run_assets(home, name, ["report"])
-
-
 def run_assets(
-    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
+    home: Home,
+    name: str,
+    assets: Sequence[str],
+    tags: Mapping[str, str] | None = None,
+    *,
+    force: str | None = None,
+    fresh: bool = False,
 ) -> None:
-    """Materialise some assets of a study; tensors that cannot be continued are replaced. Errors as ``run_study``."""
+    """Materialise some assets of a study; tensors that cannot be continued are replaced, with ``fresh`` all stores.
+
+    Inputs are refused before a run is recorded. Errors as ``run_study``.
+    """
     home.prepare()
-    with home.reserve(name):
-        _materialise(home, name, assets, tags, force=force)
+    with ExitStack() as stack:
+        stack.enter_context(home.reserve(name))
+        if fresh:
+            stack.enter_context(home.set_stores_aside(name))
+        check_start()
+        start_tracker()
+        if TENSOR_STORE.name in assets:
+            stack.enter_context(check_inputs(home, name))
+        from dagster_project.defs.assets import configure_assets
+
+        _execute(home, name, assets, job="study", config=configure_assets(assets, force), tags=tags or {})
 
 
-def _run_family_asset(home: Home, family: Family, tags: Mapping[str, str] | None = None) -> None:
+def _run_family(home: Home, family: Family, tags: Mapping[str, str]) -> None:
     """Materialise the tables and the page of a family."""
     home.prepare()
     with home.reserve(family.name):
         _execute(home, family.name, ["family"], job="families", config={}, tags=tags)
 
 
-def _materialise(
-    home: Home, name: str, assets: Sequence[str], tags: Mapping[str, str] | None = None, *, force: str | None = None
-) -> None:
-    """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
-    check_start()
-    start_tracker()
-    with ExitStack() as stack:
-        if TENSOR_STORE.name in assets:
-            stack.enter_context(check_inputs(home, name))
-        from dagster_project.defs.assets import configure_assets
-
-        _execute(home, name, assets, job="study", config=configure_assets(assets, force), tags=tags)
-
-
 def _execute(
-    home: Home,
-    name: str,
-    assets: Sequence[str],
-    *,
-    job: str,
-    config: Mapping[str, Any],
-    tags: Mapping[str, str] | None,
+    home: Home, name: str, assets: Sequence[str], *, job: str, config: Mapping[str, Any], tags: Mapping[str, str]
 ) -> None:
     """Record a run of some assets of a partition and execute it in this process."""
     from dagster._core.errors import (  # Dagster exports no names for them
@@ -234,7 +224,7 @@ def _execute(
                 partition_key=name,
                 asset_selection=select_steps(assets),
                 run_config={**QUIET, **config},
-                tags={**living, **(tags or {})},
+                tags={**living, **tags},
             )
     except DagsterAssetCheckFailedError as error:
         message = " ".join(str(error).split())

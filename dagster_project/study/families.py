@@ -98,8 +98,11 @@ def _parse_family(name: str, given: object) -> tuple[Family, list[dict[str, Any]
     if reason := _find_wrong_value(axis, values):
         return _blame(name, reason)
     labels = [_shorten(value) if isinstance(values, list) else str(value) for value in values]
-    changes = [_make_change(axis, value) for value in values] if isinstance(values, list) else list(values.values())
-    members = {f"{name}-{_make_slug(label)}": label for label in labels}
+    if isinstance(values, list):
+        changes = [{"model": {axis: value}} if axis in OF_MODEL else {axis: value} for value in values]
+    else:
+        changes = list(values.values())
+    members = {f"{name}-{_REFUSED.sub('-', label.lower()).strip('-._')}": label for label in labels}
     if len(members) < len(labels) or f"{name}-" in members:
         return _blame(name, f"{axis} has values that give members no name, or the same; name them: {{NAME: SETTINGS}}")
     return Family(name, str(axis), members), changes
@@ -116,11 +119,6 @@ def _find_wrong_value(axis: str, values: list[Any] | dict[Any, Any]) -> str | No
     return f"{axis} should list names or whole numbers, found {wrong[0]!r}" if wrong else None
 
 
-def _make_change(axis: str, value: object) -> dict[str, Any]:
-    """The settings of a member with this value of an axis."""
-    return {"model": {axis: value}} if axis in OF_MODEL else {axis: value}
-
-
 def _blame(name: str, what: str) -> Fault:
     return Fault(f"study '{name}', field '{FIELD}' {what}")
 
@@ -128,11 +126,6 @@ def _blame(name: str, what: str) -> Fault:
 def _shorten(value: object) -> str:
     """A value as it is shown: the last part of a path or id, without the suffix of a GGUF file."""
     return PurePosixPath(str(value)).name.removesuffix(".gguf")
-
-
-def _make_slug(label: str) -> str:
-    """A label as the end of a study's name."""
-    return _REFUSED.sub("-", label.lower()).strip("-._")
 
 
 def _merge(template: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

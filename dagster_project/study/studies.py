@@ -170,16 +170,11 @@ def find_study(home: Home, name: str) -> Study:
         raise UserError(
             f"'{name}' is a family of studies; name one of them, such as {next(iter(families[name].members))}"
         )
-    known = _list_shown(list_studies(home), families)
+    members = {member for family in families.values() for member in family.members}
+    known = [*(study for study in list_studies(home) if study not in members), *families]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(known)};"
     raise UserError(f"There is no study '{name}'; {hint} `attention-geometry studies` lists them")
-
-
-def _list_shown(studies: Iterable[str], families: Mapping[str, Family]) -> list[str]:
-    """The names of studies, where those of a family are not named but the family is."""
-    members = {member for family in families.values() for member in family.members}
-    return [*(name for name in studies if name not in members), *families]
 
 
 def check_twin(home: Home, name: str, study: Study) -> None:

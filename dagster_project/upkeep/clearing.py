@@ -111,7 +111,11 @@ def list_stored(home: Home, name: str) -> list[Place]:
 def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
     """What is partially written or set aside of each study, sorted by path."""
     leftovers: dict[str, list[Path]] = {}
-    for folder, kind, mark in _list_study_folders(home):
+    folders = [(home.root / "parts", "", UNFINISHED), (home.warehouse, "", SPILLED)]
+    for place, kind in ((home.locate_stores("tensors"), ".zarr"), (home.locate_stores("metrics"), ".parts")):
+        if isinstance(place, LocalPlace):
+            folders.append((place.path, kind, UNFINISHED))
+    for folder, kind, mark in folders:
         for path in sorted(folder.glob("*")):
             name = mark.sub("", path.name)
             study = name.removesuffix(kind)
@@ -122,26 +126,12 @@ def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
     return {study: paths for study, paths in leftovers.items() if paths}
 
 
-def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
-    """The folders with files of studies, the suffix of a study's name there, and that of unfinished files."""
-    for place, kind in ((home.locate_stores("tensors"), ".zarr"), (home.locate_stores("metrics"), ".parts")):
-        if isinstance(place, LocalPlace):
-            yield place.path, kind, UNFINISHED
-    yield home.root / "parts", "", UNFINISHED
-    yield home.warehouse, "", SPILLED
-
-
 def _find_shared_leftovers(home: Home) -> list[Path]:
     """Partially written files that belong to no study: pages, reports, the studies file, the script of the shell."""
     from storage.warehouse.connection import ENTRY
 
-    made = {
-        home.root: ("index.html", "studies.yaml"),
-        home.reports: (".html",),
-        home.families: (".html",),
-        home.comparisons: (".html",),
-    }
-    made[home.root / "refreshes"] = (".json",)
+    made: dict[Path, tuple[str, ...]] = {home.root: ("index.html", "studies.yaml"), home.root / "refreshes": (".json",)}
+    made |= dict.fromkeys((home.reports, home.families, home.comparisons), (".html",))
     written = [
         path
         for folder, endings in made.items()

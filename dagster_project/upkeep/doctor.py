@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -43,30 +43,22 @@ PACKAGES = (
 Kind = Literal["tensors", "metrics"]
 
 
-def examine(home: Home) -> Iterator[Table]:
+def examine(home: Home) -> list[Table]:
     """One table each for versions, devices, the data root and its stores."""
-    yield _tabulate_versions()
-    yield _tabulate_devices()
-    yield _tabulate_data_root(home)
-    yield _tabulate_stores(home)
+    return [_tabulate_versions(), _tabulate_devices(), _tabulate_data_root(home), _tabulate_stores(home)]
 
 
 def _tabulate_versions() -> Table:
     table = Table("package", "version", title="Versions", title_justify="left")
     table.add_row("python", platform.python_version())
-    table.add_row("our packages", _describe_packages())
+    changed = ", ".join(find_overwritten())
+    table.add_row("our packages", f"{ROOT}: overwritten: {changed}" if changed else f"{ROOT}, all our own")
     for package in PACKAGES:
         try:
             table.add_row(package, version(package))
         except PackageNotFoundError:
             table.add_row(package, "not installed")
     return table
-
-
-def _describe_packages() -> str:
-    """Where our packages lie, and which of their files are not as they were installed."""
-    changed = list(find_overwritten())
-    return f"{ROOT}: overwritten: {', '.join(changed)}" if changed else f"{ROOT}, all our own"
 
 
 def _tabulate_devices() -> Table:
@@ -106,10 +98,9 @@ def _tabulate_data_root(home: Home) -> Table:
 def _tabulate_stores(home: Home) -> Table:
     """Every store of the data root with its missing sequences, every published database, and every page."""
     table = Table("store", "study", "state", title="Stores", title_justify="left")
-    for name, state in _iterate_states(home, "tensors", _describe_tensors):
-        table.add_row("tensors", name, state)
-    for name, state in _iterate_states(home, "metrics", _describe_metrics):
-        table.add_row("metrics", name, state)
+    for kind, describe in DESCRIBED.items():
+        for name, state in _iterate_states(home, kind, describe):
+            table.add_row(kind, name, state)
     for tables in sorted((home.root / "parts").glob("*/")):
         if tables.suffix not in {".partial", ".replaced"}:
             table.add_row("parts", tables.name, _describe_parts(home, tables.name))
@@ -130,13 +121,9 @@ def _describe_families(home: Home) -> dict[str, str]:
     orphans = {name: members for name in unknown if (members := read_origins(home, name)) is not None}
     known = [name for name in families if locate_database(home.warehouse, name).exists()]
     return {name: _describe_family(home, families[name]) for name in known} | {
-        name: f"family of {_count_studies(members)} that no entry defines: attention-geometry clear {name}"
-        for name, members in orphans.items()
+        name: f"family of {count(len(of), 'study', 'studies')} that no entry defines: attention-geometry clear {name}"
+        for name, of in orphans.items()
     }
-
-
-def _count_studies(members: Collection[object]) -> str:
-    return count(len(members), "study", "studies")
 
 
 def _describe_family(home: Home, family: Family) -> str:
@@ -145,7 +132,7 @@ def _describe_family(home: Home, family: Family) -> str:
     missing = f"; missing: {', '.join(lacking)}" if lacking else ""
     why = explain_stale_family(home, family)
     state = f"stale ({why}); renew it: attention-geometry refresh {family.name}" if why else "current"
-    return f"family of {_count_studies(family.members)}{missing}, {state}"
+    return f"family of {count(len(family.members), 'study', 'studies')}{missing}, {state}"
 
 
 def _iterate_states(home: Home, kind: Kind, describe: Callable[[Home, str], str]) -> Iterator[tuple[str, str]]:
@@ -187,6 +174,10 @@ def _describe_metrics(home: Home, name: str) -> str:
     if missing:
         return f"incomplete: {len(missing)} of {len(total)} layers are missing; run the study again ({size})"
     return f"complete: {count(len(total), 'layer')}, {size}"
+
+
+DESCRIBED: Mapping[Kind, Callable[[Home, str], str]] = {"tensors": _describe_tensors, "metrics": _describe_metrics}
+"""What says the state of the stores of a study."""
 
 
 def _describe_parts(home: Home, name: str) -> str:
@@ -258,7 +249,11 @@ def verify(home: Home) -> Iterator[Verdict]:
     databases = list(_verify_databases(home))
     yield from databases
     if databases and not any(each.damage for each in databases):
-        yield _verify_records(home)
+        from dagster_project.records.opening import REBUILD, find_unreadable_records
+
+        why = find_unreadable_records(home)
+        said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
+        yield Verdict(LocalPlace(home.dagster), said)
 
 
 def _list_part_folders(home: Home) -> Iterator[tuple[str, Place]]:
@@ -278,15 +273,6 @@ def _verify_databases(home: Home) -> Iterator[Verdict]:
         yield Verdict(
             LocalPlace(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None
         )
-
-
-def _verify_records(home: Home) -> Verdict:
-    """Read all of Dagster's records, whose databases are intact."""
-    from dagster_project.records.opening import REBUILD, find_unreadable_records
-
-    why = find_unreadable_records(home)
-    said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
-    return Verdict(LocalPlace(home.dagster), said)
 
 
 def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:

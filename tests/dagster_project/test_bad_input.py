@@ -24,7 +24,7 @@ from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.extract.gguf_files import raw_gguf
 
-WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 1}"
+WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 8}"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_a_text_that_is_too_short(home: Path, inputs: Path, bad: Path) -> None:
     assert f"'{bad}/short.txt'" in complaint
 
 
-@pytest.mark.parametrize("name", ["../escape", "A b", "", "..", "a.", "x" * 65, "été", "a\x1b[2J"])
+@pytest.mark.parametrize("name", ["../escape", "", "x" * 65, "a\x1b[2J"])
 def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> None:
     complaint = attention_geometry("run", "--name", name, *settings(inputs), home=home).complaint
     assert "cannot be the name of a study; use up to 64 lower-case letters" in complaint
@@ -104,34 +104,25 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
         (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
         (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
         *(
-            (f"studies:\n  one: {WELL[:-1]}, analysis: {{kappas: {kappas}}}}}", f"field 'analysis.kappas{said}")
-            for kappas, said in (
-                ("[0.5, 0]", ".1': input should be greater than 0, found 0 (list of"),
-                ("[1, 2, 1.0]", "': input should name every value once"),
-                ("[.inf]", ".0': input should be a finite number"),
-                (f"{list(range(1, 18))}", "': tuple should have at most 16 items"),
-                ("[true]", ".0': input should be a valid number"),
-                (f"[{10**400}]", ".0': input should be a valid number"),
-            )
-        ),
-        *(
-            (
-                f"studies:\n  one: {WELL[:-1]}, analysis: {{monte_carlo: {{{grid}}}}}}}",
-                f"field 'analysis.monte_carlo.{field}",
-            )
-            for grid, field in (
-                ("n_keys: [64], n: [64]", "n': at least one N should be below 64, the smallest n_keys, found"),
-                ("beta: [1, 1.0]", "beta': input should name every value once, found [1, 1.0] (β of the"),
-                ("head_dims: [4]", "head_dims' is unknown; did you mean 'analysis.monte_carlo.head_dim'?"),
+            (f"studies:\n  one: {WELL[:-1]}, analysis: {{{analysis}}}}}", f"field 'analysis{said}")
+            for analysis, said in (
+                ("kappas: [0.5, 0]", ".kappas.1': input should be greater than 0, found 0 (list of"),
+                ("kappas: [1, 2, 1.0]", ".kappas': input should name every value once"),
+                (f"kappas: [{10**400}]", ".kappas.0': input should be a valid number"),
+                ("kappas: [true]", ".kappas.0': input should be a valid number"),
+                ("monte_carlo: {n_keys: [64], n: [64]}", ".monte_carlo.n': at least one N should be below 64, the"),
+                ("monte_carlo: {head_dims: [4]}", ".monte_carlo.head_dims' is unknown; did you mean"),
+                ("scale: printed", ".scale': input should be 'unit' or 'raw', found 'printed' (what upper bounds are"),
+                ("nulls: {draw: 1}", ".nulls.draw' is unknown; did you mean 'analysis.nulls.draws'?"),
+                ("map_n: 16", "': map_n 16 is more than the largest N of the context, 7, found"),
+                ("effects: {budgets: [0.01]}", "': the budget 0.01 is less than one key of the context"),
+                ("effects: {sequences: 9}", "': effects need 9 sequences, but the study has 8"),
+                ("effects: {ablation: [nothing]}", ".effects.ablation.0': input should be 'zero', 'mean', 'sink' or"),
             )
         ),
         (
             f"studies:\n  one: {WELL.replace('corpus: embedded', 'corpus: synthetic')}",
             "field 'corpus': input is only allowed with `model: synthetic`",
-        ),
-        (
-            f"studies:\n  one: {WELL[:-1]}, analysis: {{scale: printed}}}}",
-            "field 'analysis.scale': input should be 'unit' or 'raw', found 'printed' (what upper bounds are",
         ),
         (
             "studies:\n  one: {model: embedded, corpus: embedded, sequences: 4}",
@@ -176,15 +167,14 @@ def test_a_study_that_cannot_be_added_to_the_file(inputs: Path, tmp_path: Path) 
 # --- disks ---
 
 
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_data_root_that_cannot_be_written(inputs: Path, tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for command in (("run", "embedded"), ("run", "--name", "new", *settings(inputs))):
-        complaint = attention_geometry(*command, home=tmp_path / place).complaint
-        assert f"The data root {tmp_path}/{place} cannot be written" in complaint
-        assert HOME_VARIABLE in complaint
-    assert attention_geometry("doctor", home=tmp_path / place).code == 0
-    assert (tmp_path / "file").read_text() == "in the way"
+def test_a_data_root_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "file" / "below"
+    place.parent.write_text("in the way")
+    complaint = attention_geometry("run", "--name", "new", *settings(inputs), home=place).complaint
+    assert f"The data root {place} cannot be written" in complaint
+    assert HOME_VARIABLE in complaint
+    assert attention_geometry("doctor", home=place).code == 0
+    assert place.parent.read_text() == "in the way"
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, fails: Callable[[SequenceStore, int], bool]) -> None:
@@ -228,18 +218,8 @@ def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
     assert stores == {name: files(mine)[name] for name in stores}
 
 
-@pytest.mark.slow
-def test_a_place_that_is_taken_by_something_else(copied: Path) -> None:
-    shutil.rmtree(copied / "reports")
-    (copied / "reports").write_text("in the way")
-    complaint = attention_geometry("report", "mine", home=copied).complaint
-    assert f"{copied}/reports" in complaint
-
-
-@pytest.mark.parametrize("device", [False, True])
-def test_a_studies_file_that_never_ends_is_refused(tmp_path: Path, *, device: bool) -> None:
-    path = tmp_path / "studies.yaml"
-    path.symlink_to("/dev/zero") if device else os.mkfifo(path)
+def test_a_studies_file_that_never_ends_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "studies.yaml")
     assert "not a regular file" in attention_geometry("run", "mine", home=tmp_path).complaint
 
 
@@ -328,17 +308,6 @@ def test_a_hub_is_asked_once_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -
     hub._ask_hub.cache_clear()
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("command", [("run",), ("extract",), ("report",), ("export", "--out", "x.csv"), ("compare",)])
-def test_an_unknown_study(tmp_path: Path, command: tuple[str, ...]) -> None:
-    line = refuse_fast(*command, "embeded", *(["embedded"] if command == ("compare",) else []), "--home", tmp_path)
+def test_an_unknown_study(tmp_path: Path) -> None:
+    line = refuse_fast("run", "embeded", "--home", tmp_path)
     assert "There is no study 'embeded'; did you mean 'embedded'?" in line
-
-
-def test_a_missing_tokenizer_is_named_before_a_missing_text(inputs: Path, tmp_path: Path) -> None:
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "model").mkdir(exist_ok=True)
-        (tmp_path / "model" / name).write_bytes((inputs / "llama" / name).read_bytes())
-    told = settings(inputs, model=tmp_path / "model", corpus="/no/where.txt")
-    complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path / "home").complaint
-    assert f"The model '{tmp_path}/model' has no tokenizer that can be read; save one in its directory" in complaint

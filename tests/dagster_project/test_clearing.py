@@ -5,7 +5,6 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from itertools import product
 from pathlib import Path
@@ -27,7 +26,6 @@ from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, files
-from tests.refusals import read_refusal
 from tests.storage.leftovers import ended, unfinished
 from tests.storage.studies import tensor_store
 
@@ -125,7 +123,6 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
         f"scratch/mine.zarr.{HEX}.partial/zarr.json",
         f"more/mine.parts/layer-000-{HEX[:12]}/keys.parquet.{HEX}.partial",
     )
-    shutil.rmtree(home.root, ignore_errors=True)
     litter(tmp_path, *ours, *(f"{folder}/{name}" for folder in ("data", "scratch", "more") for name in FOREIGN))
     before = set(files(tmp_path))
     assert {removed.path for removed in clean(home)} == {
@@ -170,84 +167,14 @@ def test_clear_asks_first_names_what_would_go_and_refuses_what_is_no_study(copie
     assert files(copied) == before
 
 
-def flip(path: Path) -> None:
-    """Change a byte in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    path.write_bytes(content)
-
-
-def chunk(home: Path, *parts: str) -> Path:
-    """The first chunk of an array."""
-    return min(path for path in home.joinpath(*parts, "c").rglob("*") if path.is_file())
-
-
-def measured_part(home: Path) -> Path:
-    return making.find_measured(Home(home), "mine", "selection_counts")
-
-
-def measured_inputs(home: Path) -> Path:
-    return measured_part(home).with_name(INPUTS)
-
-
-def tensors_ledger(home: Path) -> Path:
-    return chunk(home, "tensors", "mine.zarr", "finished")
-
-
-def tensors_chunk(home: Path) -> Path:
-    Home(home).metrics("mine").remove()  # so that it is read again
-    return chunk(home, "tensors", "mine.zarr", "attention")
-
-
-def extracted(home: Home) -> None:
-    making.extract(home, "mine")
-
-
-def measured(home: Home) -> None:
-    making.measure(home, "mine")
-
-
-def landed(home: Home) -> None:
-    making.land(home, "mine")
-
-
 def damages(home: Home) -> list[str]:
     return [each.damage for each in verify(home) if each.damage]
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("of", "array", "step"),
-    [
-        (measured_part, "selection_counts", landed),
-        (tensors_ledger, "finished", extracted),
-        (tensors_chunk, "attention", measured),
-    ],
-)
-def test_damage_is_named_with_its_remedy_and_nothing_is_made_of_it(
-    copied: Path, of: Callable[[Path], Path], array: str, step: Callable[[Home], None]
-) -> None:
-    home, database = Home(copied), copied / "warehouse" / "mine.duckdb"
-    published, damaged = (database.stat().st_ino, database.stat().st_mtime_ns), of(copied)
-    flip(damaged)
-    store = next((part for part in damaged.parents if part.suffix == ".zarr"), damaged.parents[1])
-    (found,) = (each for each in damages(home) if str(store) in each)
-    refused = read_refusal(step, home)
-    for said in (found, refused):
-        assert array in said
-        assert str(store) in said
-    assert "attention-geometry run mine" in found
-    assert re.search(r"--fresh|delete its folder|run: attention-geometry run mine$", refused)
-    assert (database.stat().st_ino, database.stat().st_mtime_ns) == published
-
-
-@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/inputs.json"])
-def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name: str) -> None:
-    home = Home(tmp_path)
+def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path) -> None:
+    home, path = Home(tmp_path), tmp_path / "tensors" / "small.zarr" / "attention"
     tensor_store(home.tensors("small"))
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(path) if path.is_dir() else path.write_bytes(b"half")
+    shutil.rmtree(path)
     with hold_lock(home.lock("small"), "it", wait=0):
         (found,) = (each for each in verify(home) if str(each.what) in str(path))
         assert (found.damage, found.in_work) == (None, True)
@@ -266,14 +193,12 @@ def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, mon
         doctor._verify_place(Home(tmp_path), "small", RemotePlace("s3://b/small.zarr"), lambda: "damaged")
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("command", ["clear", "drop", "run"])
-def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command: str) -> None:
+def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path) -> None:
     before = results(copied)
-    arguments = {"run": ("--force", "report"), "clear": ("--yes",), "drop": ()}[command]
     with Home(copied).reserve("mine"):
-        refused = attention_geometry(command, "mine", *arguments, home=copied).complaint
-        assert "Another process is working on study 'mine'" in refused
+        for arguments in (("clear", "mine", "--yes"), ("drop", "mine"), ("run", "mine", "--force", "report")):
+            refused = attention_geometry(*arguments, home=copied).complaint
+            assert "Another process is working on study 'mine'" in refused
         planned = attention_geometry("refresh", "--dry-run", home=copied)
     assert "another process is working on it" in planned.text
     assert {name: content for name, content in results(copied).items() if name in before} == before
@@ -384,7 +309,7 @@ def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, wh
     elif what == "a part":
         shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), making.find_part(home, "mine", "top_keys"))
     elif what == "inputs":
-        measured_inputs(copied).unlink()
+        making.find_measured(home, "mine", "selection_counts").with_name(INPUTS).unlink()
     else:
         shutil.rmtree(making.find_part(home, "mine", "top_keys").parent)
     (found,) = damages(home)

@@ -23,7 +23,6 @@ from storage.errors import UserError
 from storage.warehouse.dataset import CARD, DATABASE, TABLES
 from tests.dagster_project.driver import attention_geometry, files
 from tests.extract.fake_hub import running
-from tests.storage.shell import run_shell
 
 HOSTILE = "|`[x](javascript:alert(1))<script>alert(1)</script>\n---\n"
 
@@ -97,21 +96,6 @@ def test_the_card_names_every_file_and_its_size(hosted: Path) -> None:
     }
 
 
-@pytest.mark.slow
-def test_the_library_of_the_hub_reads_every_table(hosted: Path, tmp_path: Path) -> None:
-    import datasets
-
-    names = datasets.get_dataset_config_names(str(hosted))
-    assert {*names} == {path.stem for path in hosted.glob("*.parquet")}
-    for name in (None, *names):
-        rows = datasets.load_dataset(str(hosted), name, split="train", streaming=True, cache_dir=str(tmp_path))
-        first = parquet.read_table(hosted / f"{name or 'head_measures'}.parquet").slice(0, 1).to_pylist()[0]
-        read = next(iter(rows))
-        assert read.keys() == first.keys()
-        for column, value in first.items():
-            assert read[column] == pytest.approx(value, nan_ok=True), (name, column)
-
-
 def test_the_database_and_the_parquet_files_hold_what_the_warehouse_does(home: Home, hosted: Path) -> None:
     def summarise(relation: str) -> object:
         return connection.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {relation} AS t").fetchall()
@@ -134,18 +118,9 @@ def test_the_queries_of_the_card_run_as_they_stand(hosted: Path) -> None:
     assert str(hosted) in attach
     with duckdb.connect() as connection:
         connection.execute(attach)
-        shown = [len(connection.execute(text).fetchall()) for text in queries]
-        assert sum(shown) > 0
+        assert sum(len(connection.execute(text).fetchall()) for text in queries) > 0
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
             connection.execute("DROP TABLE heads")
-    by_other = run_shell(
-        "-csv",
-        "-noheader",
-        "-c",
-        attach,
-        *(part for text in queries for part in ("-c", f"SELECT count(*) FROM ({text.rstrip().rstrip(';')})")),
-    )
-    assert [int(line) for line in by_other.split()] == shown
 
 
 def test_every_column_has_a_meaning(hosted: Path) -> None:
@@ -210,13 +185,3 @@ def test_a_full_disk_leaves_what_was_published(home: Home, hosted: Path, tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert files(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["heads"]
-
-
-@pytest.mark.slow
-def test_a_data_set_is_written_again_unless_its_card_was_changed(home: Home, hosted: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(hosted, tmp_path / "heads")
-    (folder / CARD).write_text("my own", encoding="utf-8")
-    with pytest.raises(UserError, match=r"README\.md was changed after it was published; add --overwrite"):
-        publish_dataset(home, folder)
-    publish_dataset(home, folder, ["mine"], overwrite=True)
-    assert read_card(folder)[0].keys() == {"pretty_name", "tags", "configs"}

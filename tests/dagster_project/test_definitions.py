@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,9 +28,8 @@ from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, regis
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
 from storage.files.parts import INPUTS
-from storage.warehouse.landing import DECLARED
 from tests.dagster_project import making
-from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
+from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
 from tests.dagster_project.making import NAMES
 
 
@@ -61,11 +61,9 @@ def test_dagster_has_an_asset_as_its_records_say(loaded: dg.Definitions, step: s
     assert assets.partitions_def.name == "study"
     checks = {(check.name, check.description) for check in assets.check_specs if check.asset_key == key}
     assert checks == {(check.name, check.description) for record in records for check in record.checks()}
-    shown = {name: schema for name, schema in spec.metadata.items() if name in sql.list_names("schema")}
-    assert {*shown} == {table for record in records for table in record.tables} & {*sql.list_names("schema")}
-    for table, schema in shown.items():
-        declared = sql.read_statement("schema", table)
-        assert {column.name: column.description for column in schema.columns} == declared.columns
+    for table in {table for record in records for table in record.tables} & {*sql.list_names("schema")}:
+        shown = {column.name: column.description for column in spec.metadata[table].columns}
+        assert shown == sql.read_statement("schema", table).columns
 
 
 def test_one_table_of_many_is_made_alone(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,20 +89,6 @@ def test_one_table_of_many_is_made_alone(copied: Path, monkeypatch: pytest.Monke
             job.execute_in_process(instance=instance, partition_key="mine", **given)
 
 
-def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
-    graph = loaded.resolve_asset_graph()
-    blocking = {key.name: graph.get_check_spec(key).blocking for key in graph.asset_check_keys}
-    claims = {claim.name for claim in CLAIMS}
-    others = {
-        "ledger_complete",
-        "rows_sum_to_one",
-        "row_count",
-        *DECLARED,
-        *sql.list_names("checks"),
-    }
-    assert blocking == dict.fromkeys(claims, False) | dict.fromkeys(others, True)
-
-
 def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
     asked = ("sql", "SELECT claim, verdict, sentence FROM claims", "--format", "json")
     told = {row["claim"]: row for row in json.loads(attention_geometry(*asked, home=mine).text)}
@@ -117,22 +101,11 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
         kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION}
         events = [entry.dagster_event for entry in instance.all_logs(run.run_id, of_type=kinds)]
     found = {event.event_specific_data.check_name: event.event_specific_data for event in events}
+    assert {found[name].severity for name in found.keys() - verdicts.keys()} == {dg.AssetCheckSeverity.ERROR}
     for claim, verdict in verdicts.items():
         assert found[claim].passed == (verdict == "supported"), claim
         assert found[claim].description == f"mine: {told[claim]['sentence']}"
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
-
-
-@pytest.mark.long
-def test_dg_check_defs_is_clean(tmp_path: Path) -> None:
-    command = [Path(sys.executable).with_name("dg"), "check", "defs"]
-    places = {"DG_CLI_CONFIG": str(tmp_path / "dg.toml"), HOME_VARIABLE: str(tmp_path / "data")}
-    done = subprocess.run(
-        command, cwd=CHECKOUT, env=environment(**places), capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All definitions loaded successfully" in done.stdout + done.stderr
-    assert not (tmp_path / "data").exists(), "loading definitions made a data root"
 
 
 @pytest.mark.slow
@@ -171,17 +144,8 @@ def test_a_run_that_waits_for_a_pool_sleeps(tmp_path: Path) -> None:
         assert second.interval_to_next_pending_claim_check() > 0.1
 
 
-def test_an_instance_of_ones_own_is_used(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    variables = environment(DAGSTER_HOME=str(tmp_path / "records"))
-    with mock.patch.dict(os.environ, variables, clear=True), use_instance(Home(tmp_path / "data")) as instance:
-        assert instance.root_directory == str(tmp_path / "records")
-    assert not (tmp_path / "data" / "dagster").exists()
-
-
-@pytest.mark.parametrize("place", ["relative", "/nowhere/at/all"])
-def test_a_dagster_home_that_is_no_folder_is_refused(mine: Path, place: str) -> None:
-    refused = attention_geometry("run", "mine", "--force", "report", home=mine, DAGSTER_HOME=place)
+def test_a_dagster_home_that_is_no_folder_is_refused(mine: Path) -> None:
+    refused = attention_geometry("run", "mine", "--force", "report", home=mine, DAGSTER_HOME="/nowhere/at/all")
     assert "DAGSTER_HOME" in refused.complaint
 
 
@@ -316,13 +280,17 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
 
 
 def unbalanced(home: Path) -> None:
-    """Give one key of one head more weight than there is."""
-    array = zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")["attention"]
-    array[2, 0, 1, 3, 7] += np.float32(0.01)
+    """Give one key of one head more weight than there is; a sequence is still to be extracted."""
+    arrays = zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")
+    arrays["attention"][2, 0, 1, 3, 7] += np.float32(0.01)
+    arrays["finished"][3] = 0
 
 
 def disordered(home: Path) -> None:
-    """Say that the farthest selected key and the nearest other one are where the counts say they are not."""
+    """Say that the farthest selected key and the nearest other one are where the counts say they are not.
+
+    A layer is still to be measured.
+    """
 
     def change(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch[name].to_numpy(zero_copy_only=False).copy() for name in batch.schema.names}
@@ -332,36 +300,24 @@ def disordered(home: Path) -> None:
         return pa.RecordBatch.from_pydict(columns, schema=batch.schema)
 
     making.change_measured(Home(home), "mine", "selection_counts", change, layer=1)
-
-
-def unwritten(home: Path, folder: str) -> None:
-    """Take a sequence or a layer out of what is finished, so that the asset is to be completed."""
-    if folder == "tensors":
-        zarr.open_group(home / folder / "mine.zarr", mode="r+")["finished"][3] = 0
-    else:
-        (making.find_measured(Home(home), "mine", "keys").parent / INPUTS).unlink()
+    (making.find_measured(Home(home), "mine", "keys").parent / INPUTS).unlink()
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("corrupt", "check", "begun", "done"),
+    ("corrupt", "check", "done"),
     [
-        (unbalanced, "rows_sum_to_one", ["tensors"], ["tensors"]),
-        (disordered, "selections_consistent", ["metrics"], ["selection_metrics", "tables", "warehouse"]),
+        (unbalanced, "rows_sum_to_one", ["tensors"]),
+        (disordered, "selections_consistent", ["selection_metrics", "tables", "warehouse"]),
     ],
 )
 def test_a_check_stops_the_run_and_what_is_published_stays(
-    copied: Path, corrupt: Callable[[Path], None], check: str, begun: list[str], done: list[str]
+    copied: Path, corrupt: Callable[[Path], None], check: str, done: list[str]
 ) -> None:
     corrupt(copied)
-    for folder in begun:
-        unwritten(copied, folder)
     published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     stopped = attention_geometry("run", "mine", home=copied)
-    assert stopped.code == 1
-    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' failed a check: ")
-    assert check in stopped.errors.splitlines()[-1]
-    assert "Traceback" not in stopped.errors
+    assert re.search(rf"\nattention-geometry: Study 'mine' failed a check: .*{check}.*\n\Z", stopped.errors)
     after = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     assert after == published
     with instance_of(copied) as instance:
@@ -369,8 +325,7 @@ def test_a_check_stops_the_run_and_what_is_published_stays(
         assert run.status is dg.DagsterRunStatus.FAILURE
         kinds = {dg.DagsterEventType.ASSET_MATERIALIZATION}
         events = [entry.dagster_event for entry in instance.all_logs(run.run_id, of_type=kinds)]
-    found = [event.asset_key.to_user_string() for event in events]
-    assert found == done
+    assert [event.asset_key.to_user_string() for event in events] == done
 
 
 @pytest.mark.long

@@ -112,29 +112,35 @@ def _counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
     return {"k_in": pairs[:, 0], "k_out": pairs[:, 1]}
 
 
-def land_mine(root: Path, checkpoint: Path, inputs: Path, **settings: object) -> None:
-    """Land a study ``mine`` of a checkpoint in a data root."""
-    study = {"model": str(checkpoint), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
-    recorded.write_studies(root, mine=study | {"sequences": SEQUENCES} | settings)
+QUERIES = (9, 30, CONTEXT - 1)
+
+
+@pytest.fixture(scope="module")
+def several(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root where a study of the checkpoint ``mistral`` has landed, with three queries."""
+    root = tmp_path_factory.mktemp("several")
+    study = {"model": str(inputs / "mistral"), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
+    recorded.write_studies(root, mine=study | {"sequences": SEQUENCES, "queries": list(QUERIES)})
     making.extract(Home(root), "mine")
     making.measure(Home(root), "mine")
     making.summarise(Home(root), "mine")
     assert making.land(Home(root), "mine").published
-
-
-@pytest.fixture(scope="module")
-def windowed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root where a study of the checkpoint ``mistral`` has landed."""
-    root = tmp_path_factory.mktemp("windowed")
-    land_mine(root, inputs / "mistral", inputs)
     return root
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral"])
 def case(request: pytest.FixtureRequest, inputs: Path) -> tuple[Path, Path, int]:
     """A data root, its checkpoint, and the first key the last query may attend to."""
-    home = request.getfixturevalue("mine" if request.param == "llama" else "windowed")
+    home = request.getfixturevalue("mine" if request.param == "llama" else "several")
     return home, inputs / request.param, 0 if request.param == "llama" else CONTEXT - WINDOW
+
+
+def check_counts(landed: dict[str, np.ndarray], found: Eager, first: int) -> None:
+    """Fail if counts are not those of eager attention, but where rounding may be the reason, which is rare."""
+    wrong, margin = wrong_counts(landed, found, first)
+    assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
+    assert wrong.mean() < 0.005
+    assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
 
 
 @pytest.mark.one_case
@@ -142,10 +148,7 @@ def test_counts_are_those_of_eager_attention_for_all_n(case: tuple[Path, Path, i
     home, checkpoint, first = case
     landed = selection(home)
     assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, CONTEXT - first - 1)
-    wrong, margin = wrong_counts(landed, eager(checkpoint, stored_tokens(home)), first)
-    assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
-    assert wrong.mean() < 0.005
-    assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+    check_counts(landed, eager(checkpoint, stored_tokens(home)), first)
 
 
 @pytest.mark.slow
@@ -171,22 +174,11 @@ def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, 
     home, _, first = case
     tensors, landed = SequenceStore.open(LocalPlace(home / "tensors" / "mine.zarr"), TENSORS), selection(home)
     sequence, layer = 1, 1
-    weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
+    weights, values = tensors.array("attention")[sequence, -1, layer], tensors.array("values")[sequence, layer]
     for head in range(HEADS):
         exact = oracle.exact_counts(weights[head][first:], values[head // (HEADS // KV_HEADS)][first:])
         for name, counts in exact.items():
             np.testing.assert_array_equal(landed[name][sequence, layer, head], counts, err_msg=f"{name} of {head}")
-
-
-QUERIES = (9, 30, CONTEXT - 1)
-
-
-@pytest.fixture(scope="module")
-def several(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int]:
-    """A data root where a study of three queries has landed, its checkpoint, and how many keys a query sees at most."""
-    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / "mistral"
-    land_mine(home, checkpoint, inputs, queries=list(QUERIES))
-    return home, checkpoint, WINDOW
 
 
 def up_to(query: int, found: Eager) -> Eager:
@@ -195,19 +187,15 @@ def up_to(query: int, found: Eager) -> Eager:
 
 
 @pytest.mark.slow
-def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: tuple[Path, Path, int]) -> None:
+def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: Path, inputs: Path) -> None:
     """The keys of one query with the weights of another would be noticed."""
-    home, checkpoint, window = several
-    tokens = stored_tokens(home)
-    assert ask(home, "SELECT DISTINCT query FROM selection ORDER BY query") == [{"query": str(q)} for q in QUERIES]
+    checkpoint, tokens = inputs / "mistral", stored_tokens(several)
+    assert ask(several, "SELECT DISTINCT query FROM selection ORDER BY query") == [{"query": str(q)} for q in QUERIES]
     for query in QUERIES:
-        first = max(0, query + 1 - window)
-        landed, found = selection(home, query), up_to(query, eager(checkpoint, tokens, query=query))
+        first = max(0, query + 1 - WINDOW)
+        landed, found = selection(several, query), up_to(query, eager(checkpoint, tokens, query=query))
         assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, query - first)
-        wrong, margin = wrong_counts(landed, found, first)
-        assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
-        assert wrong.mean() < 0.005
-        assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+        check_counts(landed, found, first)
         another = up_to(query, eager(checkpoint, tokens, query=query + 1 if query + 1 < CONTEXT else query - 1))
         seen = another.weights + 1e-9  # a window may hide a key from the one, and margins are shares of weights
         wrong, margin = wrong_counts(landed, Eager(seen, another.values), first)
@@ -215,17 +203,16 @@ def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: t
 
 
 @pytest.mark.slow
-def test_parts_of_the_output_are_those_of_eager_attention(several: tuple[Path, Path, int]) -> None:
-    home, checkpoint, window = several
-    tokens = stored_tokens(home)
+def test_parts_of_the_output_are_those_of_eager_attention(several: Path, inputs: Path) -> None:
+    checkpoint, tokens = inputs / "mistral", stored_tokens(several)
     names = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest")
     for query in QUERIES:
         rows = ask(
-            home,
+            several,
             f"SELECT {', '.join(names)} FROM attention_rows WHERE query = {query} ORDER BY sequence, layer, head",
         )
         landed = np.array([[float(row[name] or "nan") for name in names] for row in rows])
-        found, first = up_to(query, eager(checkpoint, tokens, query=query)), max(0, query + 1 - window)
+        found, first = up_to(query, eager(checkpoint, tokens, query=query)), max(0, query + 1 - WINDOW)
         y = found.weights[..., None] * found.values
         rest = y[..., max(first, 1) : -1, :]
         wanted = [

@@ -1,6 +1,5 @@
 """The tables behind Figures 6, 9 and 10, and means by position and distance: their rows beside literal ones."""
 
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -9,14 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.analysis.directions import compute_value_directions
-from dagster_project.analysis.sources import open_sources
 from dagster_project.study.home import Home
-from geometry.assumptions.values import DirectionMoments
 from geometry.quantities import SELECTION
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import (
     FIRST,
@@ -207,26 +202,6 @@ def test_a_head_of_norm_0_has_no_directions(tmp_path: Path) -> None:
     assert places == {*KV_HEADS} - {(1, 1)}
 
 
-def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products of head_dim × head_dim are slower on several threads; a limit must not outlive the layer."""
-    seen: list[set[int]] = []
-    for name in ("add", "compute_directions"):
-        work = getattr(DirectionMoments, name)
-
-        def noted(*given: Any, work: Callable[..., Any] = work) -> Any:
-            seen.append(blas_threads())
-            return work(*given)
-
-        monkeypatch.setattr(DirectionMoments, name, noted)
-    with two_blas_threads():
-        for _ in compute_value_directions(open_sources(home, NAME, STUDY)):
-            assert blas_threads() == {2}
-    assert len(seen) == 2 * 2 * (5 + 1)
-    assert all(threads == {1} for threads in seen)
-
-
 # --- means by position and distance ---
 
 
@@ -245,32 +220,3 @@ def test_means_by_position_are_those_over_sequences(
     for row in found:
         wanted = numbers[:, row["layer"], row["kv_head"], row[axis]].mean()
         assert near(row, {quantity: wanted}, 1e-6, 1e-7), (row, wanted)
-
-
-# --- all of them ---
-
-
-def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
-    small, weights, values = Home(tmp_path), np.array([[0.25, 0.75]], np.float32), np.array([2, -3], np.float32)
-    drawn = {
-        "attention": weights[:, None, None],
-        "values": values[None, None, :, None],
-        "tokens": np.arange(2, dtype=np.int32),
-        "first_key": np.zeros((1, 1), np.int32),
-        "query_position": np.array([1], np.int32),
-        "learned_sink": np.zeros((1, 1, 1), np.float32),
-        "batch": np.array(1, np.int32),
-    }
-    write_tensors(small, [drawn])
-    making.measure(small, NAME, STUDY)
-    making.summarise(small, NAME, STUDY, ASSETS[:3])
-    effects = [(row["query"], row["n"], row["heads"], row["correlation"]) for row in rows(small, "sink_effect")]
-    assert effects == [(1, 1, 1, None)]
-    found = rows(small, "attention_by_position")
-    assert [(row["query"], row["position"]) for row in found] == [(1, 0), (1, 1)]
-    assert [row["mean_norm_y"] for row in found] == pytest.approx([0.5, 2.25])
-    (directions,) = rows(small, "principal_directions")
-    assert [directions[f"share_{i}"] for i in (1, 2, 3)] == [1, 0, 0]
-    points = rows(small, "value_directions")
-    assert [(row["y"], row["z"]) for row in points] == [(0, 0), (0, 0)]
-    assert points[1]["x"] == 1

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,9 @@ import zarr
 
 import sql
 from dagster_project.analysis import metrics as measured
-from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
-from dagster_project.assets.asset import digest_code
+from dagster_project.assets import tensors
 from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
 from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
@@ -25,12 +23,11 @@ from dagster_project.study.studies import find_study
 from dagster_project.upkeep.plan import find_stale_assets
 from extract import standing
 from storage.errors import UserError
-from storage.files.parts import INPUTS, read_inputs, read_part, remove_others, write_parts
-from storage.files.places import LocalPlace
+from storage.files.parts import INPUTS
 from storage.warehouse import relations
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.driver import CHECKOUT, files
+from tests.dagster_project.driver import files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
@@ -139,45 +136,24 @@ def test_a_text_that_is_gone_is_an_error_and_not_stale(copied: Path, own_inputs:
 # --- versions of code ---
 
 
-def of_tensors(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(standing, "EXTRACTION_VERSION", 99)
-    patched.setattr(tensors, "EXTRACTION_VERSION", 99)
-
-
-def of_metrics(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(measured, "METRICS_VERSION", 99)
-    patched.setattr(measuring, "METRICS_VERSION", 99)
-
-
-def of_rows(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(relations, "ROWS_VERSION", 99)
-    relations.compute_landing_version.cache_clear()
-
-
-def of_page(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(reporting, "compute_report_version", lambda: "99")
+VERSIONS: dict[str, tuple[tuple[tuple[object, str, object], ...], tuple[str, ...]]] = {
+    "tensors": (((standing, "EXTRACTION_VERSION", 99), (tensors, "EXTRACTION_VERSION", 99)), AFTER_TENSORS),
+    "selection_metrics": (((measured, "METRICS_VERSION", 99), (measuring, "METRICS_VERSION", 99)), AFTER_METRICS),
+    "warehouse": (((relations, "ROWS_VERSION", 99),), AFTER_WAREHOUSE),
+    "report": (((reporting, "compute_report_version", lambda: "99"),), ("report",)),
+}
+"""What holds the version of an asset's code, and all that is stale if it is another."""
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("raise_version", "first", "all_stale"),
-    [
-        (of_tensors, "tensors", AFTER_TENSORS),
-        (of_metrics, "selection_metrics", AFTER_METRICS),
-        (of_rows, "warehouse", AFTER_WAREHOUSE),
-        (of_page, "report", ("report",)),
-    ],
-)
-def test_another_version_of_code(
-    mine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    raise_version: Callable[[pytest.MonkeyPatch], None],
-    first: str,
-    all_stale: tuple[str, ...],
-) -> None:
+@pytest.mark.parametrize("first", VERSIONS)
+def test_another_version_of_code(mine: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    held, all_stale = VERSIONS[first]
     try:
         with monkeypatch.context() as patched:
-            raise_version(patched)
+            for place in held:
+                patched.setattr(*place)
+            relations.compute_landing_version.cache_clear()
             reasons = found(mine)
     finally:
         relations.compute_landing_version.cache_clear()
@@ -190,44 +166,11 @@ def test_another_version_of_code(
 def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> None:
     """What reads them is stale too, and no other asset of small tables."""
     reading = [later.name for later in SUMMARIES if asset in later.parents and later.name in NAMES]
-    drawn = ["parameter_effects"]
-    readers = {
-        "assumption_norms": drawn,
-        "assumption_similarity": drawn,
-        "assumption_weights": ["regimes_by_sequence", *drawn],
-    }
-    assert sorted(reading) == sorted(readers.get(asset, []))
     with making.at_version(asset, 99):
         reasons = found(mine)
     assert tuple(reasons) == (asset, *reading, *AFTER_WAREHOUSE)
     assert reasons[asset] == f"made by version {find_asset(asset).version()} of its code, now 99"
     assert {reasons[later] for later in reading} == ({f"made from other {asset}"} if reading else set())
-
-
-def test_files_that_decide_what_claims_and_pages_say_are_part_of_their_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sentence, a style or a query that is changed makes pages stale, without a version that somebody raises."""
-    for module in (landing, reporting):
-        monkeypatch.setattr(module, "digest_code", lambda *places: " ".join(map(str, places)))
-    claims, page = (
-        compute.__wrapped__().replace(str(CHECKOUT), "").split()
-        for compute in (landing.compute_claims_version, reporting.compute_report_version)
-    )
-    findings = ["/reports/findings/claims.py", "/reports/findings/numbers.py"]
-    assert claims == ["/dagster_project/analysis/claims", "/geometry/statistics", *findings]
-    assert page == ["/reports", "/sql/views", "/sql/macros"]
-    code = shutil.copytree(CHECKOUT / "reports", tmp_path / "reports", ignore=shutil.ignore_patterns("__pycache__"))
-    was = digest_code(code)
-    (code / "__pycache__").mkdir()
-    (code / "__pycache__" / "page.pyc").write_bytes(b"compiled")
-    assert digest_code(code) == was
-    found = {was}
-    for name in ("findings/numbers.py", "templates/report.css", "claims/claims.sql"):
-        with (code / name).open("a", encoding="utf-8") as file:
-            file.write("\n")
-        found.add(digest_code(code))
-    assert len(found) == 4
 
 
 @pytest.mark.parametrize(
@@ -313,39 +256,13 @@ def test_what_is_lost_or_damaged(copied: Path, name: str, first: str, all_stale:
     assert (tuple(reasons), reasons[first]) == (all_stale, "missing")
 
 
-def of_other_metrics(home: Path) -> None:
-    rewrite_inputs(home / "metrics" / "mine.parts", tensors={"study": "mine"})
-
-
-def of_other_summaries(home: Path) -> None:
-    path = making.find_part(Home(home), "mine", "assumption_norms")
-    made = read_inputs(LocalPlace(path.parent)) or {}
-    rows = [("assumption_norms", batch) for batch in read_part(LocalPlace(path))]
-    parts, inputs = LocalPlace(path.parents[1]), made["inputs"] | {"metrics": {}}
-    write_parts(parts, ["assumption_norms"], rows, inputs, made["libraries"])
-    remove_others(parts, inputs)
-
-
-def of_another_database(home: Path) -> None:
-    with closing(duckdb.connect(home / "warehouse" / "mine.duckdb")) as connection:
+def test_what_another_run_made_is_not_taken_for_that_of_this(copied: Path) -> None:
+    with closing(duckdb.connect(copied / "warehouse" / "mine.duckdb")) as connection:
         connection.execute('UPDATE studies SET provenance = json_merge_patch(provenance, \'{"study": "other"}\')')
-
-
-@pytest.mark.parametrize(
-    ("change", "first"),
-    [
-        (of_other_metrics, "selection_metrics"),
-        (of_other_summaries, "assumption_norms"),
-        (of_another_database, "warehouse"),
-    ],
-)
-def test_what_another_run_made_is_not_taken_for_that_of_this(
-    copied: Path, change: Callable[[Path], None], first: str
-) -> None:
-    change(copied)
-    reasons = found(copied)
-    assert next(iter(reasons)) == first
-    assert reasons[first].startswith("made from other ")
+    assert tuple(found(copied)) == AFTER_WAREHOUSE
+    assert found(copied)["warehouse"].startswith("made from other ")
+    rewrite_inputs(copied / "metrics" / "mine.parts", tensors={"study": "mine"})
+    assert found(copied)["selection_metrics"].startswith("made from other ")
 
 
 def test_the_truth_is_in_the_files_and_not_in_the_records(copied: Path) -> None:

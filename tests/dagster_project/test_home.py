@@ -3,7 +3,6 @@
 import errno
 import stat
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +55,10 @@ def test_stores_set_aside_come_back_if_nothing_new_was_made(home: Home) -> None:
             assert not home.tensors("small").exists()
             raise UserError("the model is gone")
 
+    before = files(home.root)
     with pytest.raises(UserError, match="the model is gone"):
         failing()
-    assert (
-        SequenceStore.open(home.tensors("small"), tensor_store(home.tensors("small")).specs.values()).find_missing()
-        == []
-    )
-    assert home.metrics("small").exists()
-    assert list(home.root.rglob("*.partial")) == []
+    assert files(home.root) == before
 
 
 def test_stores_set_aside_go_once_new_ones_are_made(home: Home) -> None:
@@ -141,25 +136,11 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
 def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None:
     assert not home.is_claimed("small")
     assert not home.lock("small").exists()
-    with home.claim("small"):
-        assert home.is_claimed("small")
-        assert not home.is_claimed("other")
-    with home.claim("small", Shard(2, 8)):
-        assert home.is_claimed("small")
-    with home.reserve("small"), home.claim("small"):
-        assert home.is_claimed("small")
-        assert not home.is_claimed("other")
-    with home.reserve("small"):
-        assert home.is_claimed("small")
+    for held in (home.claim("small"), home.claim("small", Shard(2, 8)), home.reserve("small")):
+        with held:
+            assert home.is_claimed("small")
+            assert not home.is_claimed("other")
     assert not home.is_claimed("small")
-
-
-def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, provenance()).write(1, one_sequence(1))
-    with pytest.raises(UserError, match=r"lacks 2 of 3 sequences; run the study again"):
-        making.measure(home, "small", STUDY)
-    assert not home.metrics("small").exists()
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
@@ -176,9 +157,7 @@ def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
     ("computed_on", "asked", "present", "expected"),
     [
         ("cpu", "auto", 2, None),
-        ("mps", "mps", 2, None),
         ("cuda (NVIDIA H200)", "auto", 1, "cuda"),
-        ("cuda (NVIDIA H200)", "cuda", 2, "cuda"),
         ("cuda (NVIDIA H200)", "cuda:1", 2, "cuda:1"),
         ("cuda (NVIDIA H200)", "cuda:1", 1, "cuda"),
         ("cuda (NVIDIA H200)", "cuda", 0, None),
@@ -192,22 +171,12 @@ def test_metrics_are_computed_where_the_tensors_were(
     assert devices.find_cuda_device(made) == expected
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore."), "(CUDA out of memory)"),
-        (RuntimeError("no CUDA device"), "(no CUDA device)"),
-    ],
-)
-def test_a_device_that_fails_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError, said: str
-) -> None:
+def test_a_device_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     tensor_store(home.tensors("small"))
 
     def failing(*_: object, **__: object) -> None:
-        raise error
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore.")
 
     monkeypatch.setattr("dask.base.compute", failing)
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
@@ -215,7 +184,7 @@ def test_a_device_that_fails_is_explained(
     home.metrics("small").remove()
     monkeypatch.setattr(measuring, "find_cuda_device", lambda _: "cuda:1")
     assert read_refusal(making.measure, home, "small", STUDY) == (
-        f"The metrics of study 'small' could not be computed on the device 'cuda:1' {said}; "
+        "The metrics of study 'small' could not be computed on the device 'cuda:1' (CUDA out of memory); "
         "CUDA_VISIBLE_DEVICES= attention-geometry run small computes them on the CPU"
     )
 
@@ -254,12 +223,9 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
     assert metrics.find_missing() == [1], "layers of another device are left as they are"
 
 
-@pytest.mark.parametrize("enter", [lambda home: home.claim("a"), lambda home: home.reserve("a"), None])
-def test_new_roots_are_for_their_owner_only(
-    tmp_path: Path, enter: Callable[[Home], AbstractContextManager[None]] | None
-) -> None:
+def test_new_roots_are_for_their_owner_only(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "root", LocalPlace(tmp_path / "tensors"), LocalPlace(tmp_path / "metrics"))
-    with nullcontext(home.prepare()) if enter is None else enter(home):
+    with home.claim("a"):
         for folder in (home.root, tmp_path / "tensors", tmp_path / "metrics"):
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     home.root.chmod(0o770)  # for a group that shares it

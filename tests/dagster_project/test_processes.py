@@ -106,12 +106,7 @@ def check(code: int, screen: str, seconds: float) -> None:
     assert seconds < PATIENCE
 
 
-def test_a_command_that_obeys_no_interrupt_is_ended_also_without_standard_error() -> None:
-    code, _, seconds = interrupt(["sh", "-c", 'exec "$0" "$@" 2>&-', *STUBBORN])
-    assert (code, seconds < PATIENCE) == (130, True)
-
-
-@pytest.mark.slow
+@pytest.mark.one_case
 @pytest.mark.parametrize("command", [STUBBORN, DESTROYED], ids=["stubborn", "in a destructor"])
 def test_one_line_is_said_of_an_interrupt(command: list[object]) -> None:
     check(*interrupt(command))
@@ -194,9 +189,7 @@ sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); t
 """A server with a process of its own, which does not end that when it is asked to end."""
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_all_processes_of_the_web_ui_end_with_it(number: int) -> None:
+def test_all_processes_of_the_web_ui_end_with_it() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SERVING],
         env=environment(PYTHONPATH=str(CHECKOUT)),
@@ -207,8 +200,8 @@ def test_all_processes_of_the_web_ui_end_with_it(number: int) -> None:
     assert process.stdout.readline() == b"serving\n"
     (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     group = os.getpgid(int(child))
-    process.send_signal(number)
-    assert process.wait(20) == 128 + number
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 128 + signal.SIGTERM
     process.stdout.close()
     deadline = time.monotonic() + 60
     with suppress(ProcessLookupError):

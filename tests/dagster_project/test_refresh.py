@@ -83,20 +83,14 @@ def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path)
 
 
 def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
+    assert "There is no study 'nobody'" in attention_geometry("refresh", "nobody", home=copied).complaint
+    assert "There is no report" in attention_geometry("refresh", "--report", home=copied).complaint
     change(copied, sequences=5)
     before = files(copied)
     done = attention_geometry("refresh", "mine", "--dry-run", home=copied)
     assert done.code == 0, done.errors
     assert row(done.text, "mine")[1:] == ["stale", "tensors: setting 'sequences' is 5, was 4", "", ""]
     assert files(copied) == before
-
-
-def test_names_that_are_unknown_and_reports_that_are_not_there(tmp_path: Path) -> None:
-    assert "There is no study 'nobody'" in attention_geometry("refresh", "nobody", home=tmp_path).complaint
-    assert "There is no report" in attention_geometry("refresh", "--report", home=tmp_path).complaint
-    (tmp_path / "refreshes").mkdir()
-    (tmp_path / "refreshes" / "2026.json").write_text("{")
-    assert "2026.json cannot be read" in attention_geometry("refresh", "--report", home=tmp_path).complaint
 
 
 # --- the schedule ---
@@ -138,14 +132,6 @@ def test_a_tick_asks_for_the_stale_assets_of_stale_studies(tmp_path: Path) -> No
     assert one.tags[REFRESH_TAG] == asked["two"].tags[REFRESH_TAG]
     (report,) = reports(tmp_path)
     assert report["bad"]["state"] == "error"
-
-
-def test_a_tick_with_nothing_to_do_says_so(copied: Path) -> None:
-    with own_instance(copied) as instance:
-        found = tick(instance)
-    assert found.run_requests == []
-    assert "mine: fresh" in found.skip_message
-    assert "gpt2: never run; pass its name to run it" in found.skip_message
 
 
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository"), "study")

@@ -92,21 +92,12 @@ def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -
     assert re.search(r"comparisons\s.*mine\+small", attention_geometry("doctor", home=two).text)
 
 
-@pytest.mark.long
-def test_a_comparison_that_is_gone_leaves_the_index(two: Path, comparison: Path) -> None:
-    comparison.unlink()
-    assert attention_geometry("report", "mine", home=two).code == 0
-    assert comparison not in targets(two / "index.html")
-
-
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("mine",), "two studies or more"),
         (("mine", "mine"), "two studies or more"),
         (("mine", "smal"), "There is no study 'smal'; did you mean 'small'?"),
         (("mine", "embedded"), "holds nothing of the study 'embedded'; run it first: attention-geometry run embedded"),
-        (("mine", "../small"), "There is no study '../small'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(two: Path, names: tuple[str, ...], told: str) -> None:

@@ -10,8 +10,6 @@ import pytest
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
-from dagster_project.upkeep.plan import find_stale_assets
 from extract import corpora, models
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -79,13 +77,6 @@ def test_a_page_is_written_without_the_libraries_of_tensors_and_of_data_frames(c
     assert not {"torch", "scipy", "zarr", "pandas", "polars"} & modules
 
 
-def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:
-    before = states(copied)
-    page = copied / "reports" / "mine.html"
-    page.write_bytes(page.read_bytes())
-    assert changed(before, states(copied)) == {"reports/mine.html"}
-
-
 @pytest.mark.long
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
@@ -97,14 +88,6 @@ def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     written = {*parts, "warehouse/mine.duckdb", "warehouse/open.sql"}
     assert changed(before, states(copied)) == written | {"reports/mine.html", "index.html"}
     assert attention_geometry(*ROWS, home=copied) == rows
-
-
-def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copied: Path) -> None:
-    assert attention_geometry("drop", "mine", home=copied).code == 0
-    reasons = find_stale_assets(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
-    assert tuple(reasons) == NAMES
-    assert reasons["tensors"] == "dropped, but selection_metrics is made from them"
-    assert reasons["selection_metrics"] == "requested"
 
 
 def test_what_cannot_be_forced_is_refused(mine: Path) -> None:

