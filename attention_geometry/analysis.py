@@ -478,10 +478,9 @@ def _list_patterns(captured: Capture) -> pa.Table:
     batches = []
     for layer in list_attending_layers(captured):
         heads = captured.layers[layer].heads
-        head, pattern = (axis.ravel() for axis in np.indices((heads, len(PATTERNS))))
-        columns = {
-            "layer": np.full(head.size, layer, np.int16),
-            "head": head.astype(np.int16),
+        place = rows.index_columns((heads, len(PATTERNS)), "head", "pattern", layer=layer)
+        pattern = place["pattern"]
+        columns = place | {
             "pattern": pa.array([PATTERNS[index] for index in pattern]),
             "value": captured.patterns[layer, 0, :heads].numpy().ravel(),
             "chance": captured.chance[layer, 0].numpy()[pattern],
@@ -494,13 +493,9 @@ def _list_queries(captured: Capture, every_query: Tensor, tokens: pa.Array) -> p
     batches, declared = [], list_declared(QueryMeasures)
     for layer in list_attending_layers(captured):
         measures = every_query[layer, 0, : captured.layers[layer].heads, 1:].numpy()
-        head, position = (axis.ravel() for axis in np.indices(measures.shape[:2]))
-        columns = {
-            "layer": np.full(head.size, layer, np.int16),
-            "head": head.astype(np.int16),
-            "position": (position + 1).astype(np.int32),
-            "token": tokens.take(pa.array(position + 1)),
-        }
+        columns: dict[str, Any] = rows.index_columns(measures.shape[:2], "head", "position", layer=layer)
+        columns["position"] += 1
+        columns["token"] = tokens.take(pa.array(columns["position"]))
         for quantity, column in zip(declared.values(), np.moveaxis(measures, -1, 0), strict=True):
             columns[quantity.name] = column.ravel().astype(quantity.dtype)
         batches.append(rows.build_batch(columns))

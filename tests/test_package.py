@@ -100,26 +100,10 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
         [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
     )
     assert f"{elsewhere}/storage/__init__.py stands in the way of {site}/storage" in refused.stderr
-    run_in_another_project(python, elsewhere / "data", tmp_path / "project", environment)
     (site / "geometry" / "__init__.py").write_text("shapes = 1\n")
     overwritten = subprocess.run([program, "doctor"], env=environment, capture_output=True, text=True, check=False)
     assert overwritten.returncode == 1
     assert f"{site}/geometry/__init__.py has been overwritten; install" in overwritten.stderr
-
-
-def run_in_another_project(python: Path, home: Path, project: Path, environment: dict[str, str]) -> None:
-    """The commands of docs/operations.md for a Dagster project that merges our definitions with its own."""
-    section = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("deployment of your own\n")[2]
-    code, commands = re.findall(r"^```(?:python|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[:2]
-    project.mkdir()
-    (project / "definitions.py").write_text(code)
-    named = {"ATTENTION_GEOMETRY_HOME": str(home), "DAGSTER_HOME": str(project), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-    assert len(commands.splitlines()) == 3
-    for command in commands.replace('"embedded"', '"small"').splitlines():
-        words = [python, "-m", *shlex.split(command, comments=True)]
-        done = subprocess.run(words, cwd=project, env=environment | named, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert "RUN_SUCCESS" in done.stderr
 
 
 @pytest.mark.parametrize("theirs", ["storage/__init__.py", "sql.py"])

@@ -766,16 +766,19 @@ def main() -> None:
     try:
         _run_app()
     except QuotingError as error:
-        _end(str(error), 1)
+        _end(str(error))
     except UserError as error:
-        _end(" ".join(str(error).splitlines()), 1)
+        _end(" ".join(str(error).splitlines()))
     except OSError as error:
         if error.filename == process.OUTPUT:
-            _end_without_output(error)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still buffered
+            if isinstance(error, BrokenPipeError):  # its reader has closed it, which is no error
+                raise SystemExit(0) from None
+            _end(f"Standard output cannot be written ({error.strerror}); redirect it to a disk with free space")
         if error.errno not in UNWRITABLE:
             raise
         place = f" ({error.filename})" if error.filename else ""
-        _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+        _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again")
 
 
 def _set_log_level(level: int) -> None:
@@ -801,18 +804,10 @@ def _run_app() -> None:
         raise
 
 
-def _end_without_output(error: OSError) -> NoReturn:
-    """End a command whose results cannot be written; a pipe that its reader has closed is not an error."""
-    process.discard_output()
-    if isinstance(error, BrokenPipeError):
-        raise SystemExit(0) from None
-    _end(f"Standard output cannot be written ({error.strerror}); redirect it to a disk with free space", 1)
-
-
-def _end(message: str, code: int) -> NoReturn:
+def _end(message: str) -> NoReturn:
     """End the program with a message on standard error, with its control codes escaped."""
     typer.echo(f"attention-geometry: {escape_control_codes(message)}", err=True)
-    raise SystemExit(code) from None
+    raise SystemExit(1) from None
 
 
 def _use_home(home: Path | None) -> Home:

@@ -346,13 +346,10 @@ def _write_spreadsheet(reader: "pa.RecordBatchReader") -> None:
     """Write CSV in which no text is a formula: an apostrophe stands before those that begin as one."""
     import pyarrow as pa
 
-    schema = pa.schema([field.with_name(_guard(field.name)) for field in reader.schema])
+    names = (f"'{name}" if name.startswith(FORMULAS) else name for name in reader.schema.names)
+    schema = pa.schema([field.with_name(name) for field, name in zip(reader.schema, names, strict=True)])
     guarded = (pa.record_batch([_guard_texts(column) for column in batch.columns], schema=schema) for batch in reader)
     _write_csv(pa.RecordBatchReader.from_batches(schema, guarded))
-
-
-def _guard(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULAS) else text
 
 
 def _guard_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":

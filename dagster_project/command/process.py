@@ -140,11 +140,6 @@ class _Output(io.FileIO):
             raise
 
 
-def discard_output() -> None:
-    """Discard what is buffered for standard output, which cannot be written."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 # --- the web UI and its daemon, which end with the command ---
 
 PATIENCE = 10

@@ -128,10 +128,6 @@ class Home:
         """The lock that a process holds while it writes the stores of a study."""
         return self._locks / f"{study}.lock"
 
-    def locate_shard_lock(self, study: str, shard: "Shard") -> Path:
-        """The lock that a process holds while it extracts one shard of a study."""
-        return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
-
     @property
     def _locks(self) -> Path:
         """The folder of locks: next to the tensors if these are in a local folder, which other data roots may share."""
@@ -144,8 +140,10 @@ class Home:
         ``UserError`` if another process is working on the study or shard, or on a shard of another division.
         """
         self._create_roots()
-        mine = self.lock(study) if shard is None else self.locate_shard_lock(study, shard)
-        what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
+        mine, what = self.lock(study), f"study '{study}'"
+        if shard is not None:
+            mine = self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
+            what = f"shard {shard} of {what}"
         with hold_lock(mine, what, wait=0):
             # each claims its own lock first and then checks the others, so one of two is refused
             for rival in self._list_rival_locks(study, shard):

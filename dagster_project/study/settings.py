@@ -323,26 +323,22 @@ def choose_controls(
     """
     if twin is not None and no_twin:
         raise UserError(f"--twin {twin} and --no-twin exclude each other; leave one of them out")
-    affordable = keys is not None and keys <= EVERY_QUERY_KEYS
-    chosen: dict[str, str | bool | None] = (
-        {"twin": RANDOM, "probe": REPEATED, "every_query": affordable} if default else {}
-    )
-    chosen |= {} if twin is None else {"twin": twin}
-    chosen |= {} if every_query is None else {"every_query": every_query}
-    left_out = {"twin": no_twin, "probe": no_probe}
-    return chosen | {control: None for control, absent in left_out.items() if absent}
+    chosen: dict[str, str | bool | None] = {}
+    if default:
+        chosen = {"twin": RANDOM, "probe": REPEATED, "every_query": keys is not None and keys <= EVERY_QUERY_KEYS}
+    chosen |= {name: given for name, given in (("twin", twin), ("every_query", every_query)) if given is not None}
+    return chosen | {control: None for control, absent in (("twin", no_twin), ("probe", no_probe)) if absent}
 
 
 def describe_controls(name: str, study: Study) -> str | None:
     """What twin and probe of a study cost, in forward passes of one sequence; None if it has neither."""
-    own, parts = study.sequences, []
-    probed = own if study.probe else 0
-    beside = min(own, SEQUENCES) if study.twin == RANDOM else 0
-    if probed:
-        parts.append(f"{probed:,} of repeated tokens (the probe)")
-    if beside:
-        parts.append(f"{beside:,} with random weights (the twin, {name}{SUFFIX})")
-    if not parts:
+    own = study.sequences
+    parts = {
+        "of repeated tokens (the probe)": own if study.probe else 0,
+        f"with random weights (the twin, {name}{SUFFIX})": min(own, SEQUENCES) if study.twin == RANDOM else 0,
+    }
+    if not any(parts.values()):
         return None
-    ratio = (own + probed + beside) / own
-    return f"{count(own, 'sequence')}, and {' and '.join(parts)}: {ratio:.3g} times as many forward passes"
+    told = " and ".join(f"{passes:,} {what}" for what, passes in parts.items() if passes)
+    ratio = (own + sum(parts.values())) / own
+    return f"{count(own, 'sequence')}, and {told}: {ratio:.3g} times as many forward passes"

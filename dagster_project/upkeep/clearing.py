@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home, is_held, is_own_folder, is_valid_name, locate_scratch
 from dagster_project.study.studies import find_study
 from storage.errors import UserError
@@ -91,21 +92,11 @@ def list_stored(home: Home, name: str) -> list[Place]:
     """
     if not is_valid_name(name):
         return []
-    from storage.warehouse.connection import locate_database
-
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
+    pages = [home.families / f"{name}.html", *compared]
+    own = dict.fromkeys(place for asset in reversed(ASSETS) for place in asset.places(home, name))
     left = _find_study_leftovers(home).get(name, [])
-    places: list[Place] = [
-        LocalPlace(home.report(name)),
-        LocalPlace(home.families / f"{name}.html"),
-        *map(LocalPlace, compared),
-        LocalPlace(locate_database(home.warehouse, name)),
-        LocalPlace(home.parts(name)),
-        home.metrics(name),
-        home.tensors(name),
-        *map(LocalPlace, left),
-    ]
-    return [place for place in places if place.exists()]
+    return [place for place in (*map(LocalPlace, pages), *own, *map(LocalPlace, left)) if place.exists()]
 
 
 def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:

@@ -234,7 +234,7 @@ def write(home: Home, report: Report) -> Path:
 
     ``UserError`` if it cannot be written.
     """
-    path = _locate_reports(home) / f"{report.name}.json"
+    path = home.root / "refreshes" / f"{report.name}.json"
     text = json.dumps(asdict(report), indent=1, ensure_ascii=False)
     write_atomically(path, text.encode(), remedy="make room there, or choose another data root with --home")
     for old in _list_reports(home)[:-KEPT]:
@@ -253,7 +253,7 @@ def read_latest(home: Home) -> Report:
 
     written = _list_reports(home)
     if not written:
-        raise UserError(f"There is no report in {_locate_reports(home)} yet; write one: attention-geometry refresh")
+        raise UserError(f"There is no report in {home.root / 'refreshes'} yet; write one: attention-geometry refresh")
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
@@ -294,9 +294,4 @@ def _read(path: Path) -> Report:
 
 def _list_reports(home: Home) -> list[Path]:
     """The files of all reports, the oldest first."""
-    return sorted(_locate_reports(home).glob("[0-9]*.json"))
-
-
-def _locate_reports(home: Home) -> Path:
-    """The folder of reports."""
-    return home.root / "refreshes"
+    return sorted((home.root / "refreshes").glob("[0-9]*.json"))

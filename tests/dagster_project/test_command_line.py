@@ -168,7 +168,7 @@ def test_the_page_has_every_question_and_mistakes_are_one_line(landed_root: Path
 def test_the_schema_lists_what_there_is_and_describes_one() -> None:
     assert attention_geometry("schema", "--html").text == render_catalogue()
     listed = attention_geometry("schema").text
-    assert all(name in listed for name in ("selection_counts", "claims", "best_n", "f_score"))
+    assert all(name in listed for name in ("selection_counts", "claims", "best_n", "weighted_level"))
     described = attention_geometry("schema", "selection").text
     assert described.startswith("view selection\none row per (study, sequence, query, layer, head, n)\n")
     assert "f_r_min" in described

@@ -8,16 +8,11 @@ from unittest import mock
 
 import pytest
 import yaml
-from sqlalchemy import create_engine, event
-from sqlalchemy.engine import Engine
-from sqlalchemy.pool import NullPool
 
 from dagster_project.records import opening, registration
-from dagster_project.records.opening import open_records
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from tests.dagster_project.conftest import skip_disk
 from tests.dagster_project.driver import attention_geometry, instance_of
 
 AGAIN = ("run", "mine", "--force", "report")
@@ -128,25 +123,6 @@ def test_a_full_disk_is_not_called_damage(copied: Path, monkeypatch: pytest.Monk
     monkeypatch.undo()
     monkeypatch.setattr(opening.LocalPlace, "measure_free_space", lambda _: 0)
     assert attention_geometry(*AGAIN, home=copied).complaint == full
-
-
-def test_records_wait_for_the_disk_at_checkpoints_only_while_a_command_writes_them(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.prepare()
-    engine = create_engine(f"sqlite:///{tmp_path / 'any.db'}", poolclass=NullPool)
-
-    def ask() -> object:
-        with engine.connect() as connection:
-            return connection.exec_driver_sql("PRAGMA synchronous").scalar()
-
-    event.remove(Engine, "connect", skip_disk)
-    try:
-        before = ask()
-        with open_records(home):
-            assert ask() == 1  # NORMAL
-        assert ask() == before == 2  # FULL
-    finally:
-        event.listen(Engine, "connect", skip_disk)
 
 
 @pytest.mark.parametrize("writable", [True, False])

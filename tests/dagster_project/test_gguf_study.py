@@ -52,13 +52,3 @@ def test_the_page_is_titled_by_the_file_and_shows_the_name_in_it_as_text(home: P
     assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
     assert "English prose" in attention_geometry("studies", home=home).text
-
-
-@pytest.mark.slow
-def test_nothing_is_stale_until_the_file_changes(home: Path) -> None:
-    assert re.search(
-        r"^prose: all \d+ assets are current$", attention_geometry("run", "prose", home=home).errors, re.MULTILINE
-    )
-    write_gguf(home / "tiny.gguf", kind="Q8_0")
-    found = attention_geometry("refresh", "--dry-run", home=home)
-    assert "the model's weights have changed" in found.text + found.errors

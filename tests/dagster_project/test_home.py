@@ -200,27 +200,20 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(layers, "measure_layer", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    made_of = provenance(device="cuda")
-    made_of["versions"] = {"device": "cuda (somewhere else)"}
+    made_of = provenance(device="cuda") | {"versions": {"device": "cuda (somewhere else)"}}
     store = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made_of)
     for index in store.find_missing():
         store.write(index, one_sequence(index))
     study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
-    made = making.measure(home, "small", study)
-    assert made.metadata["dagster/row_count"] == 3 * 4 * (N_KEYS - 1).sum()
+    assert making.measure(home, "small", study).metadata["dagster/row_count"] == 3 * 4 * (N_KEYS - 1).sum()
     assert asked == {"kappas": (0.5, 2.0), "scale": "raw", "device": "cuda"}
     metrics = making.work(home, "small", study).sources.metrics
     assert metrics.made_of["analysis"] == {"kappas": [0.5, 2.0], "scale": "raw"}
-    assert (metrics.read_libraries() or {})["device"] == "cuda"
-    assert metrics.read("recall_upper", 0, query=2).shape == (3, 4, 2, 11)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert making.measured(making.measure(home, "small", study)) == 0, (
-        "a finished store is kept wherever it was computed"
-    )
+    assert making.measured(making.measure(home, "small", study)) == 0, "it is kept wherever it was computed"
     making.find_measured(home, "small", "keys", layer=1).with_name(INPUTS).unlink()
     with pytest.raises(UserError, match="were started on the device 'cuda'"):
         making.measure(home, "small", study)
-    assert metrics.find_missing() == [1], "layers of another device are left as they are"
 
 
 def test_new_roots_are_for_their_owner_only(tmp_path: Path) -> None:

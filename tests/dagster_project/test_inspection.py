@@ -194,11 +194,3 @@ def test_the_gallery_finds_the_head_and_the_keys_that_it_names(tmp_path: Path) -
     (found,) = inspect(tmp_path, *shown)
     assert {key["token"] for key in found["top_keys"][:2]} == {" stack", " "}
     assert all(key["within_r_min"] for key in found["top_keys"][:2])
-
-
-@pytest.mark.slow
-def test_the_statements_of_the_gallery_run(mine: Path) -> None:
-    statements = re.findall(r"^```sql\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
-    assert len(statements) == 2
-    for statement in statements:
-        assert attention_geometry("sql", statement, "--format", "json", home=mine).code == 0

@@ -125,21 +125,6 @@ def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None
     assert ("leaked semaphore" in done.stderr) is not quiet
 
 
-def test_no_process_imports_from_the_working_directory(tmp_path: Path) -> None:
-    """A file of a user may have the name of a module."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import subprocess, sys\n"
-        "from dagster_project.command import cli, program\n"
-        "cli.main = lambda: subprocess.run([sys.executable, '-c', 'import geometry'], check=True)\n"
-        "program.program()\n"
-    )
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "geometry.py").write_text("raise SystemExit(1)\n")
-    given = {name: value for name, value in environment().items() if name != "PYTHONSAFEPATH"}
-    subprocess.run([sys.executable, program], check=True, env=given, cwd=tmp_path / "folder")
-
-
 ENDINGS = """
 import atexit, sys
 from types import ModuleType

@@ -208,7 +208,7 @@ def test_a_run_that_died_waiting_for_a_pool_keeps_no_other_waiting(tmp_path: Pat
         first.free_step("one")
         last._pending_timeouts["three"] = 0
         assert not last.claim("gpu", "three"), "Dagster gives the slot to the run that is dead"
-        last.interval_to_next_pending_claim_check()
+        assert last.interval_to_next_pending_claim_check() > 0.1, "it sleeps meanwhile"
         last._pending_timeouts["three"] = 0
         assert last.claim("gpu", "three")
 
