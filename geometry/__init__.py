@@ -51,49 +51,24 @@ if TYPE_CHECKING:
     from geometry.separation.chance import separation_curve as separation_curve
 
 _MODULES = {
-    "assumptions.decay": ("fit_decay",),
-    "assumptions.phases": ("fit_phases",),
-    "bounds.lower": ("Ingredients", "lower_bounds"),
-    "bounds.scale_free": ("scale_free_lower_bounds",),
-    "grids": ("log_grid",),
-    "limits": (
-        "TEMPERATURES",
-        "Exponent",
-        "SelectionByTemperature",
-        "fit_exponents",
-        "jacobian_norm",
-        "random_subset_distance",
-        "selection_by_temperature",
-        "sensitivity",
-        "temper",
-    ),
-    "quantities": (
-        "SELECTION",
-        "Concentration",
-        "OutputParts",
-        "Quantity",
-        "ScaleFreeBounds",
-        "SelectionCounts",
-        "SelectionErrors",
-        "SelectionProfile",
-        "list_declared",
-        "list_derived",
-    ),
-    "selection.concentration": ("concentration",),
-    "selection.outputs": ("output_parts", "selection_errors"),
-    "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
-    "selection.top_keys": ("TopKeys", "top_keys"),
-    "separation.chance": (
-        "MEASURES",
-        "NULLS",
-        "Separability",
-        "SeparationCurve",
-        "separability",
-        "separation",
-        "separation_curve",
-    ),
+    "assumptions.decay": "fit_decay",
+    "assumptions.phases": "fit_phases",
+    "bounds.lower": "Ingredients lower_bounds",
+    "bounds.scale_free": "scale_free_lower_bounds",
+    "grids": "log_grid",
+    "limits": "TEMPERATURES Exponent SelectionByTemperature fit_exponents jacobian_norm "
+    "random_subset_distance selection_by_temperature sensitivity temper",
+    "quantities": "SELECTION Concentration OutputParts Quantity ScaleFreeBounds SelectionCounts "
+    "SelectionErrors SelectionProfile list_declared list_derived",
+    "selection.concentration": "concentration",
+    "selection.outputs": "output_parts selection_errors",
+    "selection.profile": "SCALES Scale selection_counts selection_profile",
+    "selection.top_keys": "TopKeys top_keys",
+    "separation.chance": "MEASURES NULLS Separability SeparationCurve separability separation separation_curve",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+"""The public names by their modules."""
+
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = list(_MODULE_OF)
 

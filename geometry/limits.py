@@ -3,10 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.arrays import F64, I64, Floats
@@ -412,18 +411,13 @@ def selection_by_temperature(
         rows_of_heads[rows] = _measure_rows(weights_of_rows, of_keys, sizes)
     measures, distance, random_distance = selections[..., :-2, :], selections[..., -2, :], selections[..., -1, :]
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
-        shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
+        shares = [
+            temper(alpha, temperature, learned_sink).sum(axis=-1) if temperature != 1 else np.ones(alpha.shape[:-1])
+            for temperature in temperatures
+        ]
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]
         distance, random_distance = kept * distance, kept * random_distance
     return SelectionByTemperature(np.array(temperatures, np.float64), sizes, measures, distance, random_distance)
-
-
-def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
-    """Sum of the weights with a learned sink divided by their sum from ``temper`` without it, (…)."""
-    if temperature == 1:
-        return np.ones(alpha.shape[:-1])
-    kept: F64 = temper(alpha, temperature, learned_sink).sum(axis=-1)
-    return kept
 
 
 def _measure_rows(weights: F64, states: Floats, sizes: I64) -> F64:

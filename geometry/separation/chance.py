@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
 from geometry.inputs import (
-    GROUP,
     broadcast_lead,
     check_heads,
     choose_device,
@@ -31,7 +30,6 @@ from geometry.separation.comparisons import (
     compare,
     compute_measures,
     count_selections,
-    count_tile_rows,
     select,
 )
 from geometry.separation.kernels import sort_by_distance
@@ -101,7 +99,7 @@ def separability_of_heads(
     return measures
 
 
-__all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
+__all__ = ["MEASURES", "NULLS", "Separability", "separability", "separation"]
 
 
 @dataclass(frozen=True)
@@ -160,10 +158,10 @@ def separation(
 
     Notes
     -----
-    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory, on one thread. A GPU multiplies and
-    sorts a tile at a time, in about as much of its own memory; what is O(grid · n) is computed on the CPU. Heads that
-    share value states are computed together. Heads in which many keys of different y are equally far, up to float64
-    rounding, take up to O(grid · n² d).
+    O(grid · (n d + n log n)) per head, on one thread, with the memory of a tile for any number of heads. A GPU
+    multiplies and sorts a tile at a time, in about as much of its own memory; what is O(grid · n) is computed on the
+    CPU. Heads that share value states are computed together. Heads in which many keys of different y are equally far,
+    up to float64 rounding, take up to O(grid · n² d).
     """
     return separability(weights, values, n, draws=0, seed=0, device=device).observed[..., -1, :]
 
@@ -226,20 +224,6 @@ def separability(
             rows, of_keys, words[heads], sizes, draws=draws, sink=sink, place=place
         )
     return Separability(sizes, *measures.reshape(1 + len(NULLS), *lead, len(MEASURES), len(sizes)))
-
-
-def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
-    """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
-
-    It does not depend on the number of heads and draws, of which ``GROUP`` or one tile are computed together. Value
-    states as given and in float64; inner products of a tile, which are kept for the next; s_N; vectors of n for each
-    selection.
-    """
-    selections = max(count_selections(n, grid), GROUP)
-    rows = max(count_tile_rows(n), selections)
-    return (
-        8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
-    )
 
 
 def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:

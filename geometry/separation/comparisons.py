@@ -5,7 +5,6 @@ kernels, and from these Precision, Recall, F, specificity and AUC. What does not
 (``geometry.separation.chance``) and random draws (``geometry.separation.chance``).
 """
 
-import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -114,21 +113,6 @@ def count_selections(n: int, grid: int) -> int:
     return max(1, count_tile_rows(n) // grid)
 
 
-class _Room(threading.local):
-    """Memory of each thread for a tile: what is given back to the system is cleared before it is used again."""
-
-    tile: F64 = np.empty(0)
-
-    def take(self, rows: int, n: int) -> F64:
-        """An array (rows, n), valid until the next."""
-        if self.tile.size < rows * n:
-            self.tile = np.empty(rows * n)
-        return self.tile[: rows * n].reshape(rows, n)
-
-
-_ROOM = _Room()
-
-
 def compare_tile(keys: Keys, selections: Selections, sizes: I64) -> I64:
     """Compare the keys for some N of some selections, (3, selection, t)."""
     (of, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
@@ -142,8 +126,7 @@ def compare_tile(keys: Keys, selections: Selections, sizes: I64) -> I64:
 def sort_energies(keys: Keys, of: I64, s: F64, digits: int) -> I64:
     """The energies of all keys about every s, (selection, t, d), packed and sorted, (selection, t, n)."""
     n, d = keys.states.shape
-    products = _ROOM.take(s.size // d, n)
-    np.matmul(s.reshape(-1, d), keys.states.T, out=products)
+    products = s.reshape(-1, d) @ keys.states.T
     packed = products.view(np.int64).reshape(*s.shape[:2], n)
     pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, keys.a, digits)
     packed.sort(axis=-1)

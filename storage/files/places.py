@@ -3,6 +3,7 @@
 Stores work the same way in either; ``storage.files.objects`` has the places of object stores.
 """
 
+import errno
 import re
 import shutil
 from abc import ABC, abstractmethod
@@ -187,8 +188,11 @@ class LocalPlace(Place):
         partial = staging.make_staging_path(self.path)
         try:
             build(partial)
-            with suppress(FileExistsError):
-                staging.rename_folder(partial, self.path)
+            try:
+                partial.rename(self.path)
+            except OSError as error:
+                if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:  # systems report either if it is there
+                    raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -208,8 +212,9 @@ class LocalPlace(Place):
 
     def remove_leftovers(self) -> None:
         staging.remove_leftovers(self.path)
-        for leftover in staging.list_leftovers(self.path):
-            staging.delete(leftover)
+        for path in sorted(self.path.rglob("*.partial")):
+            if staging.UNFINISHED.search(path.name):
+                staging.delete(path)
 
     def measure_size(self) -> int:
         total = 0

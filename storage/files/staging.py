@@ -4,7 +4,6 @@ Half-written files and folders are named ``NAME.<32 hexadecimal digits>.partial`
 named ``NAME.<32 hexadecimal digits>.replaced``. The first eight digits are the process id.
 """
 
-import errno
 import os
 import re
 import shutil
@@ -35,18 +34,14 @@ def _make_unique_suffix() -> str:
 def is_being_written(path: Path) -> bool:
     """Whether a process of this machine that is still running made the unfinished file or folder at ``path``."""
     match = UNFINISHED.search(path.name)
-    return match is not None and _is_running(int(match["process"], 16))
-
-
-def _is_running(process: int) -> bool:
-    """Whether a process with this id is running."""
     try:
-        os.kill(process, 0)
+        if match:
+            os.kill(int(match["process"], 16), 0)
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
         pass
-    return True
+    return match is not None
 
 
 @contextmanager
@@ -155,24 +150,9 @@ def recover_folder(path: Path) -> None:
             delete(leftover)
 
 
-def list_leftovers(folder: Path) -> list[Path]:
-    """Half-written files and folders below ``folder``."""
-    return [path for path in sorted(folder.rglob("*.partial")) if UNFINISHED.search(path.name)]
-
-
 def delete(path: Path) -> None:
     """Delete a file or a folder, if it still exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=not path.exists())
     else:
         path.unlink(missing_ok=True)
-
-
-def rename_folder(folder: Path, path: Path) -> None:
-    """Rename a folder; ``FileExistsError`` if ``path`` exists, which systems report by one of two error codes."""
-    try:
-        folder.rename(path)
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise FileExistsError(*error.args) from error
-        raise

@@ -67,12 +67,7 @@ def count_rows(table: sql.Statement, units: Mapping[str, int]) -> int | None:
     if table.rows is None:
         return None
     terms = (term.split(" * ") for term in table.rows.split(" + "))
-    return sum(prod(_parse_factor(part, units) for part in term) for term in terms)
-
-
-def _parse_factor(part: str, units: Mapping[str, int]) -> int:
-    """A whole number, or a unit."""
-    return int(part) if part.isdigit() else units[part]
+    return sum(prod(int(part) if part.isdigit() else units[part] for part in term) for term in terms)
 
 
 def estimate_row_bytes(table: sql.Statement) -> int:

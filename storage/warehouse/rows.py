@@ -280,21 +280,16 @@ def build_top_key_rows(
     ``ranked`` are the arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order. ``first`` is
     the first key that the query attends to, ``n`` the N of s_N; ``constant`` are columns of one value.
     """
-    keys = ranked["key"].shape[-1]
+    keys, within = ranked["key"].shape[-1], ranked["within_r_min_at"][..., :TOP_KEYS]
+    bits = (within << np.arange(within.shape[-1])).sum(axis=-1)  # the flags of the last axis, the first as the lowest
     head, rank = (axis.ravel() for axis in np.indices((ranked["key"].size // keys, keys), np.int16))
     return build_batch(
         fill_columns(rank.size, layer=layer, n=n, **constant)
         | {"head": head, "rank": rank + np.int16(1)}
         | {"position": ranked["key"].ravel() + np.int32(first)}
         | {name: ranked[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
-        | {"within_r_min_at": _pack_bits(ranked["within_r_min_at"][..., :TOP_KEYS])}
+        | {"within_r_min_at": bits.ravel().astype(np.int32)}
     )
-
-
-def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """The flags of the last axis as the bits of a number, the first as the lowest, flat."""
-    bits: NDArray[np.int32] = (flags << np.arange(flags.shape[-1])).sum(axis=-1).ravel().astype(np.int32)
-    return bits
 
 
 def _mask_missing(column: NDArray[Any]) -> pa.Array:

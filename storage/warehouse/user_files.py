@@ -25,6 +25,8 @@ KINDS = {
 }
 """Kinds of files by the ends of their names."""
 
+_KINDS_OF_RELATIONS: tuple[sql.StatementKind, ...] = ("schema", "families", "views", "macros")
+
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 
 _PATTERN = re.compile(r"[*?\[]")
@@ -38,8 +40,9 @@ def create_user_tables(connection: duckdb.DuckDBPyConnection, files: Mapping[str
     ``UserError`` if a name is none, or that of something in the warehouse; if a file cannot be read or is of another
     kind.
     """
+    taken = {name for kind in _KINDS_OF_RELATIONS for name in sql.list_names(kind)}
     for name, given in files.items():
-        if not _NAME.fullmatch(name) or name.lower() in _list_taken():
+        if not _NAME.fullmatch(name) or name.lower() in taken:
             raise UserError(
                 f"A file cannot be named '{name}' in SQL; choose a name of letters and digits that no table has"
             )
@@ -48,11 +51,6 @@ def create_user_tables(connection: duckdb.DuckDBPyConnection, files: Mapping[str
         if kind is None:
             raise UserError(f"The file {path} is none that can be a table; name one that ends with {', '.join(KINDS)}")
         _create_table(connection, name, path, READERS[kind])
-
-
-def _list_taken() -> set[str]:
-    """Names of tables, views and macros of the warehouse."""
-    return {*sql.list_names("schema"), *sql.list_names("families"), *sql.list_names("views"), *sql.list_names("macros")}
 
 
 def _create_table(connection: duckdb.DuckDBPyConnection, name: str, path: Path, reader: str) -> None:

@@ -100,25 +100,6 @@ Oracle = Callable[..., Any]
 Mutant = tuple[str, Callable[[Oracle], Oracle], tuple[str, ...]]
 
 
-def without_own_term(right: Oracle) -> Oracle:
-    """M_j without the ℓ = j of a selected key."""
-
-    def wrong(y: np.ndarray, inside: list[int], *, sink: bool) -> tuple[np.ndarray, np.ndarray]:
-        g, error = right(y, inside, sink=sink)
-        own = np.isin(np.arange(len(y)), oracle.content(inside, sink=sink)) * (y * y).sum(axis=1)
-        return g + 2 * own, error
-
-    return wrong
-
-
-def unclipped(_right: Oracle) -> Oracle:
-    def wrong(values: np.ndarray, inside: list[int], outside: list[int], *, sink: bool) -> float:
-        pairs = [oracle.cosine(values[k], values[j]) for k in oracle.content(inside, sink=sink) for j in outside]
-        return np.nan_to_num(max(pairs)) if pairs else np.nan
-
-    return wrong
-
-
 def changed(name: str, change: Callable[[np.ndarray, list[int]], float]) -> Callable[[Oracle], Oracle]:
     """One of the ingredients, from a = ‖y‖ and the keys left out."""
 
@@ -138,14 +119,10 @@ def keep_sink(right: Oracle) -> Oracle:
 
 PRECISION, RECALL = UPPER
 MUTANTS: dict[str, Mutant] = {
-    "p stays at its maximum": ("p", lambda p: lambda xi: p(np.minimum(xi, oracle.XI_STAR)), UPPER),
     "p is symmetric": ("p", lambda p: lambda xi: p(np.abs(xi)), UPPER),
-    "ties have p = 1/2": ("p", lambda p: lambda xi: np.where(xi == 0, 0.5, p(xi)), UPPER),
     "μ is reversed": ("potential", lambda g: lambda *a, sink: (-g(*a, sink=sink)[0], g(*a, sink=sink)[1]), UPPER),
     "the sink stays in M": ("potential", keep_sink, UPPER),
-    "M leaves out the key's own part": ("potential", without_own_term, UPPER),
     "ρ_out counts the selected sink": ("closest", keep_sink, ("rho_out",)),
-    "ρ_out is not clipped": ("closest", unclipped, ("rho_out",)),
     "C counts the sink": ("value_scale", keep_sink, ("value_scale", *UPPER)),
     "S_in counts the sink": ("ingredients", changed("s_in", lambda a, out: a.sum() - a[out].sum()), ("s_in", *UPPER)),
     "a_min counts the sink": (
@@ -158,10 +135,8 @@ MUTANTS: dict[str, Mutant] = {
         changed("a_max_in", lambda a, out: np.delete(a, out).max()),
         ("a_max_in", *UPPER),
     ),
-    "a_0 before the sink is selected": ("ingredients", changed("a_0", lambda a, _out: a[0]), ("a_0",)),
     "B without the largest left out": ("breadth", lambda _: lambda f: f["a_max_in"] + f["s_in"], UPPER),
     "ξ without the 2": ("steepness", lambda right: lambda *a: right(*a) / np.sqrt(2), UPPER),
-    "unit is raw": ("steepness", lambda right: lambda *a: right(*a[:4], "raw"), UPPER),
     "Precision over N": ("precision_bound", lambda _: lambda worst: 1 - worst.max() / len(worst), (PRECISION,)),
     "Recall without the sink": (
         "recall_bound",
@@ -174,7 +149,6 @@ MUTANTS: dict[str, Mutant] = {
         ),
         (RECALL,),
     ),
-    "κ in another order": ("steepness", lambda right: lambda kappa, *a: right(25 / kappa, *a), UPPER),
 }
 """Wrong readings: the function of the oracle, what is put in its place, and what must differ."""
 

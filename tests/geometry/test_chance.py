@@ -19,7 +19,6 @@ from geometry.separation.chance import (
     MEASURES,
     NULLS,
     Separability,
-    estimate_scratch_bytes,
     separability,
     separation,
     separation_curve,
@@ -27,7 +26,6 @@ from geometry.separation.chance import (
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, grouped, random_head, small_heads
 from tests.geometry.separation_oracle import Reading
-from tests.memory import trace
 
 WORDS = (7, 0, 511, 3, 2**40)
 MEANS = {"rtol": 0, "atol": 1e-12}  # Rounding of a mean over draws
@@ -222,21 +220,6 @@ def test_bad_input_is_named_and_good_input_left_as_it_is() -> None:
     separability(weights, values, draws=1, seed=0)
     np.testing.assert_array_equal(weights, before[0])
     np.testing.assert_array_equal(values, before[1])
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("n", "d", "grid", "dtype"), [*((1500, 64, 48, np.float16), (64, 256, 63, np.float32), (400, 4, 399, np.float32))]
-)
-def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> None:
-    """However many heads and draws: scratch is that of one head, and of the draws that make one tile."""
-    weights, values = random_head(n, d, 0)
-    values, sizes = np.tile(values.astype(dtype), (3, 1, 1)), log_grid(n) if grid == 48 else np.arange(1, grid + 1)
-    separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is recorder
-    found, peak = trace(lambda: separability(weights, values, sizes, draws=9, seed=0))
-    results = sum(getattr(found, name).nbytes for name in ("observed", *NULLS))
-    assert peak - results <= estimate_scratch_bytes(n, d, len(sizes))
-    assert estimate_scratch_bytes(32768, 64, 48) < 8 * 32768**2 / 40  # no matrix of all pairs
 
 
 def points(weights: np.ndarray, values: np.ndarray, size: int) -> list[tuple[Fraction, Fraction, Fraction]]:

@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from extract import corpora, models
-from extract.capture import capture, probe
-from extract.hub import silence_libraries
-from extract.settings import ExtractionSettings
 from geometry import SelectionProfile, selection_counts, selection_profile
 from geometry.selection.profile import estimate_scratch_bytes
 from tests.geometry import oracle
@@ -96,40 +92,6 @@ def test_counts_of_awkward_heads_are_exact(kind: str) -> None:
     """Among them true ties by the thousand: repeated tokens, weights of 0, value states of 0."""
     for n, d in ((2, 8), (65, 256), (258, 32)):
         assert departed([HEADS[kind](n, d, n)])[0] == 0
-
-
-@pytest.fixture(scope="module")
-def tensors() -> tuple[np.ndarray, np.ndarray]:
-    """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""
-    with silence_libraries():
-        asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=2, device="cpu")
-        described = models.describe(asked)
-        windows = corpora.select_windows(
-            asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed
-        )
-        model, tokens = models.load(described), torch.from_numpy(windows.tokens)
-        captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
-    weights, values = (array.swapaxes(0, 1) for array in (captured.weights[:, :, 0].numpy(), captured.values.numpy()))
-    return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
-
-
-class TestTheEmbeddedModel:
-    """Real tensors: 2 sequences, all layers and heads."""
-
-    def test_counts(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
-        weights, values = tensors
-        wrong, total = departed((weights[head], values[head]) for head in np.ndindex(weights.shape[:3]))
-        assert total == weights[..., 1:].size
-        assert wrong <= SHARE * total
-
-    def test_everything_at_some_n(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
-        weights, values = tensors
-        rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
-        for layer, head in np.ndindex(weights.shape[1:3]):
-            of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
-            profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
-            found = departures(profile, oracle.profile(*of_head, **asked, sizes=sizes), sizes)
-            assert unexplained(profile, found, *of_head, **asked) == {}
 
 
 @pytest.mark.one_case(others="long")

@@ -259,40 +259,25 @@ def test_no_kappa_is_no_upper_bound() -> None:
 class TestDerived:
     """What follows from the counts, against the definitions read key by key."""
 
-    @staticmethod
-    def literally(weights: np.ndarray, values: np.ndarray) -> dict[str, list[float]]:
-        """From balls around s_N, by counting keys in rational arithmetic."""
-        y, n = oracle.rational(weights, values), len(weights)
-        found: dict[str, list[float]] = {name: [] for name in list_derived(SelectionCounts)}
-        found["n_keys"] = [n] * (n - 1)
-        for size in range(1, n):
-            inside, outside = oracle.split(weights, size)
-            s = [sum(y[i][k] for i in inside) for k in range(len(y[0]))]
-            square = [sum((a - b) ** 2 for a, b in zip(s, key, strict=True)) for key in y]
-            r_min, r_max = min(square[j] for j in outside), max(square[i] for i in inside)
-            near = [key for key in range(n) if square[key] <= r_max]
-            precision = sum(key in inside for key in near) / len(near)
-            recall = sum(square[i] <= r_min for i in inside) / size
-            floor = size / n
-            numbers = {
+    @given(small_heads())
+    def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
+        counts, exact, n = selection_counts(*head), oracle.exact_counts(*head), len(head[0])
+        for size, inside, outside in zip(range(1, n), exact["k_in"], exact["k_out"], strict=True):
+            precision, recall, floor = size / (size + outside), inside / size, size / n
+            expected = {
                 "n": size,
+                "n_keys": n,
                 "precision": precision,
                 "recall": recall,
                 "f_r_max": 2 * precision * 1 / (precision + 1),
                 "f_r_min": 2 * 1 * recall / (1 + recall),
-                "specificity": sum(square[j] > r_max for j in outside) / len(outside),
+                "specificity": (n - size - outside) / (n - size),
                 "precision_excess": (precision - floor) / (1 - floor),
             }
-            for name, number in numbers.items():
-                found[name].append(number)
-        return found
-
-    @given(small_heads())
-    def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
-        counts, expected = selection_counts(*head), self.literally(*head)
-        for name in list_derived(SelectionCounts):
-            found = np.broadcast_to(getattr(counts, name), counts.k_in.shape)
-            np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-15, err_msg=name)
+            assert expected.keys() == list_derived(SelectionCounts).keys()
+            for name, right in expected.items():
+                found = np.broadcast_to(getattr(counts, name), n - 1)[size - 1]
+                assert found == pytest.approx(right, rel=0, abs=1e-15), name
 
     def test_unknown_counts_stay_unknown(self) -> None:
         """As heads with fewer keys are stored: −1 beyond their own N."""
