@@ -323,7 +323,8 @@ def difference_map(rows: Sequence[Row], column: str, title: str, says: str, show
 
     says: its description; shown: titles of other columns in the tooltip, before those of the interval.
     """
-    marked = [{**row, "clear": _mark_side(row)} for row in rows]
+    sides = ("" if row["low"] is None else "+" if row["low"] > 0 else "−" if row["high"] < 0 else "" for row in rows)
+    marked = [{**row, "clear": side} for row, side in zip(rows, sides, strict=True)]
     base, height = head_grid(rows)
     reach = max([0.01, *(abs(row[column]) for row in rows)])
     scale = alt.Scale(domain=[-reach, reach], range="diverging")
@@ -336,13 +337,6 @@ def difference_map(rows: Sequence[Row], column: str, title: str, says: str, show
         *write_in_cells(base, alt.Text("clear:N"), f"abs(datum.{column})", reach / 2),
         height=height,
     )
-
-
-def _mark_side(row: Row) -> str:
-    """Mark the side of 0 on which the interval lies."""
-    if row["low"] is None:
-        return ""
-    return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""
 
 
 def edges(values: Sequence[float], *, log: bool = False) -> list[float]:

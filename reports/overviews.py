@@ -226,7 +226,7 @@ def write_comparison(
     *,
     home: str,
     reports: dict[str, str],
-    together: families.FamilySource | None = None,
+    together: families.AskFamily | None = None,
 ) -> Path:
     """Write the comparison of several studies atomically; an existing file at ``path`` is replaced.
 
@@ -288,23 +288,23 @@ def write_family(
     ``home`` and ``reports`` are relative links to the index and to existing reports; the page keeps ``origin``, what it
     is made from, as JSON.
     """
-    source = families.FamilySource(connection, family)
-    members = source.ask("family_members").rows()
+    of_family = partial(ask, connection, family=family)
+    members = of_family("family_members").rows()
     if not members:
         raise UserError(
             f"The warehouse holds nothing of the family '{family}'; run it first: attention-geometry run {family}"
         )
-    claims = (families.build_claims(source),)
+    claims = (families.build_claims(of_family),)
     verdicts = Section("verdicts", "Claims of the paper", "The verdict of each study.", claims)
     html = render(
         "family.html.j2",
-        (*families.build_sections(source, ordered=members[0]["axis"] != "model"), verdicts),
+        (*families.build_sections(of_family, ordered=members[0]["axis"] != "model"), verdicts),
         name=family,
         family=family,
         members=[(row["study"], row["value"], row["landed"], reports.get(row["study"])) for row in members],
         home=home,
         origin=origin,
-        told=families.tell_first(source),
+        told=families.tell_first(of_family),
         lead=families.describe_members(members),
         listing=families.tabulate_members(members, reports),
     )

@@ -6,7 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from html import unescape
 from importlib.resources import files
 from pathlib import Path
@@ -38,7 +38,7 @@ from storage.warehouse.landing import land_family
 if TYPE_CHECKING:
     import duckdb
 
-    from reports.families.figures import FamilySource
+    from reports.families.figures import AskFamily
     from reports.page import ReportSummary
 
 HEAD = 2**14
@@ -144,10 +144,10 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
 
 
 @contextmanager
-def _put_together(home: Home, names: Sequence[str]) -> "Iterator[FamilySource]":
+def _put_together(home: Home, names: Sequence[str]) -> "Iterator[AskFamily]":
     """The tables of a family of some studies that lie along no axis, which are removed afterwards."""
     from dagster_project.analysis.families import compute_family
-    from reports.families.figures import FamilySource
+    from reports.queries import ask
 
     family = Family("compared", "", {name: name for name in names})
     landed = {name: name if locate_database(home.warehouse, name).exists() else None for name in names}
@@ -155,7 +155,7 @@ def _put_together(home: Home, names: Sequence[str]) -> "Iterator[FamilySource]":
         land_family(Path(folder), family.name, compute_family(family, home.warehouse, landed))
         with open_database(locate_database(Path(folder), family.name)) as connection:
             connection.execute("USE it")
-            yield FamilySource(connection, family.name)
+            yield partial(ask, connection, family=family.name)
 
 
 def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:

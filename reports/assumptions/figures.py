@@ -42,55 +42,6 @@ SIMILARITIES = {"mean_cosine": "measured", "exponential": "exponential", "with_f
 BOUNDARY = 0.09  # Mean absolute error of the exponential that the paper reports (Figure 3)
 
 
-def draw_value_norm(norms: Sequence[Row]) -> alt.LayerChart:
-    """Norm of value states by position, the sink marked (Figure 2 left; ``value_norm_over_heads``)."""
-    rows = label_positions(norms, {0: "sink, position 0"})
-    last = max(row["last_position"] for row in rows)
-    scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
-    x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
-    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False, **THINNED)
-    y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
-    tooltip = [*POSITIONS, *list_spread(".3~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
-    return layer_chart(
-        rows,
-        "Norm of value states by position",
-        f"Line chart of the mean norm of value states against position. {findings.describe_value_norm(rows)}",
-        *draw_positions(rows, x, y, tooltip),
-    )
-
-
-def draw_norm_variation(heads: Sequence[Row]) -> alt.LayerChart:
-    """KV heads by both coefficients of variation of their norms (Figure 2 right; ``norm_variation_by_head``)."""
-    values = {column: [row[column] for row in drop_nulls(heads, column)] for column in VARIATIONS}
-    positive = {column: [value for value in some if value > 0] for column, some in values.items()}
-    marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
-    rows = [
-        {**bar, "measure": VARIATIONS[column]} for column, some in positive.items() for bar in histogram(some, marks)
-    ]
-    color = colour_bars("measure", list(VARIATIONS.values()), columns=1)
-    scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
-    x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
-    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False, **THINNED), *tooltips(measure="Variation"))
-    description = (
-        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(heads)}"
-    )
-    return layer_chart(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
-
-
-def draw_similarity_errors(heads: Sequence[Row]) -> alt.LayerChart:
-    """KV heads by mean absolute error of the exponential (Figure 3; ``similarity_fit_by_head``)."""
-    values = [row["mae"] for row in drop_nulls(heads, "mae")]
-    rows = histogram(values, edges([0.0, *values]))
-    x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
-    return layer_chart(
-        rows,
-        "Error of the exponential over KV heads",
-        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(heads)}",
-        _draw_bars(rows, x),
-        rule_at("mae", BOUNDARY, "the paper’s mean"),
-    )
-
-
 def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
     """Bars from low to high, as high as the number of KV heads between."""
     tooltip = [*named, *tooltips(".3~g", low="From", high="to", number="KV heads")]
@@ -210,19 +161,6 @@ def draw_sink_by_layer(sinks: Sequence[Row], profile: Sequence[Row]) -> alt.Laye
     )
 
 
-def draw_weight_variants(heads: Sequence[Row]) -> alt.LayerChart:
-    """Number of heads that each variant of the four-phase fit describes best (``assumption_weights``)."""
-    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in heads)
-    order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
-    rows = [{"variant": name, "heads": counted[name]} for name in order]
-    y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
-    x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
-    tooltip = tooltips(variant="Variant", heads="Heads")
-    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(heads)}"
-    return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)
-
-
 ASIDE = 9  # Pixels by which the upper of two names is above its mark, and the other one below
 POSITIONS = tooltips(first_position="From position", last_position="to")  # Tooltip lines for a run of positions
 
@@ -283,33 +221,59 @@ def _build_value_norm(source: Source) -> Figure:
     if not draft.rows:
         return draft.leave_empty(NO_POSITIONS)
     heads = count(max(row["kv_heads"] for row in draft.rows), "KV head")
+    told = findings.describe_value_norm(draft.rows)
+    rows = label_positions(draft.rows, {0: "sink, position 0"})
+    last = max(row["last_position"] for row in rows)
+    scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
+    x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
+    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False, **THINNED)
+    y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
+    tooltip = [*POSITIONS, *list_spread(".3~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Line chart of the mean norm of value states against position. {told}",
+        *draw_positions(rows, x, y, tooltip),
+    )
     return draft.show(
-        findings.describe_value_norm(draft.rows),
+        told,
         "Each KV head is first averaged over sequences. In the paper norms are level over positions except for the "
         "sink’s, which is smaller.",
         paper="Figure 2, left",
         tab="1: norms",
         marks=f"Line: mean of {heads}; band: middle 80 % of them.",
-        charts=(draw_value_norm(draft.rows),),
+        charts=(chart,),
     )
 
 
 def _build_variation(source: Source) -> Figure:
     draft = Draft("norm-variation", "Variation of norms over KV heads", source.ask_study("norm_variation_by_head"))
-    rows = draft.rows
-    if not rows:
+    if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
-    if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in rows):
-        return draft.leave_empty(findings.describe_norm_variation(rows))
+    told = findings.describe_norm_variation(draft.rows)
+    if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in draft.rows):
+        return draft.leave_empty(told)
+    values = {column: [row[column] for row in drop_nulls(draft.rows, column)] for column in VARIATIONS}
+    positive = {column: [value for value in some if value > 0] for column, some in values.items()}
+    marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
+    drawn = [
+        {**bar, "measure": VARIATIONS[column]} for column, some in positive.items() for bar in histogram(some, marks)
+    ]
+    color = colour_bars("measure", list(VARIATIONS.values()), columns=1)
+    scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
+    x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
+    bars = _draw_bars(drawn, x.axis(format=".4~g", grid=False, **THINNED), *tooltips(measure="Variation"))
+    description = f"Histogram of both coefficients of variation over KV heads. {told}"
+    chart = layer_chart(drawn, draft.title, description, bars.encode(color=color))
     return draft.show(
-        findings.describe_norm_variation(rows),
+        told,
         "Coefficient of variation: standard deviation over mean, over all positions but the sink’s. "
         "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. Its "
         "variation shrinks with the square root of their number, so it reflects how many were averaged; only the "
         "variation within a sequence shows how stable norms are.",
         paper="Figure 2, right",
         tab="1: norms",
-        charts=(draw_norm_variation(rows),),
+        charts=(chart,),
     )
 
 
@@ -319,13 +283,24 @@ def _build_errors(source: Source) -> Figure:
     )
     if not drop_nulls(draft.rows, "mae"):
         return draft.leave_empty(_explain_no_fit(source))
+    told = findings.describe_similarity_errors(draft.rows)
+    values = [row["mae"] for row in drop_nulls(draft.rows, "mae")]
+    rows = histogram(values, edges([0.0, *values]))
+    x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Histogram of the error of the exponential fit over KV heads. {told}",
+        _draw_bars(rows, x),
+        rule_at("mae", BOUNDARY, "the paper’s mean"),
+    )
     return draft.show(
-        findings.describe_similarity_errors(draft.rows),
+        told,
         "Least-squares fits over distances of the mean cosine over sequences. In the paper the error is 0.09 on "
         "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
         paper="Figure 3",
         tab="2: similarity",
-        charts=(draw_similarity_errors(draft.rows),),
+        charts=(chart,),
     )
 
 
@@ -421,13 +396,23 @@ def _build_variants(source: Source) -> Figure:
     draft = Draft("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
     if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
+    told = findings.describe_weight_variants(draft.rows)
+    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in draft.rows)
+    order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
+    rows = [{"variant": name, "heads": counted[name]} for name in order]
+    y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
+    x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
+    tooltip = tooltips(variant="Variant", heads="Heads")
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
+    description = f"Bar chart of the number of heads by variant of the fit. {told}"
+    chart = layer_chart(rows, draft.title, description, bars, height=theme.HEIGHT)
     return draft.show(
-        findings.describe_weight_variants(draft.rows),
+        told,
         "Four variants of the phases are fitted to each head’s mean weight over sequences, and BIC chooses one. As "
         "printed in the paper, oscillation and growth share one η. The paper does not fit single heads.",
         part=draft.table.select(FITTED),
         tab="3: weights",
-        charts=(draw_weight_variants(draft.rows),),
+        charts=(chart,),
     )
 
 

@@ -25,25 +25,7 @@ COVERAGES = {
 WIDTHS = {"precision_width": "Precision", "recall_width": "Recall"}
 
 
-def draw_coverage(kappas: Sequence[Row]) -> alt.LayerChart:
-    """Share of (head, N) whose mean lies within the printed envelope, against κ (``coverage``)."""
-    title, rows = "Coverage of the envelope against κ", kappas
-    shares = [row["premise_share"] for row in drop_nulls(bounds_findings.select_printed(rows), "premise_share")]
-    premise = [level(shares[0], "Δ > 0")] if shares else []
-    return _draw_by_kappa(
-        kappas, COVERAGES, title, "Coverage (share of rows)", bounds_findings.describe_coverage(rows), *premise
-    )
-
-
-def draw_width(kappas: Sequence[Row]) -> alt.LayerChart:
-    """Mean width of the printed envelope against κ (``coverage``)."""
-    title = "Width of the envelope against κ"
-    return _draw_by_kappa(
-        kappas, WIDTHS, title, "Upper minus lower bound (ratio)", bounds_findings.describe_width(kappas)
-    )
-
-
-def _draw_by_kappa(
+def draw_by_kappa(
     kappas: Sequence[Row], lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
 ) -> alt.LayerChart:
     """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
@@ -59,25 +41,6 @@ def _draw_by_kappa(
     ]
     description = f"Line chart against κ on a log axis. {finding}"
     return layer_chart(rows, title, description, *best, *others, *draw_dotted_lines(base, y, drawn))
-
-
-def draw_margins(rows: Sequence[Row], regimes: Sequence[Row]) -> alt.LayerChart:
-    """Δ/B against N, mean over heads, with the regimes (Table 2; ``bounds_by_n``, ``regimes_of_model``)."""
-    last = max(row["n"] for row in rows)
-    x = n_axis(last)
-    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
-    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
-    tooltip = [*tooltips(".3~g", n="N", margin="Δ/B"), *tooltips(".3~p", premise_share="Share with Δ > 0")]
-    line = alt.Chart().encode(x=x, y=y)
-    return layer_chart(
-        rows,
-        "Δ/B against N",
-        f"Line chart against N on a log axis. {bounds_findings.describe_margins(rows)}",
-        zero,
-        *_mark_regimes(regimes, last),
-        line.mark_line(style="mean"),
-        points(line.encode(tooltip=tooltip), always=len(drop_nulls(rows, "margin")) == 1),
-    )
 
 
 def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
@@ -216,15 +179,18 @@ def _build_coverage(source: Source) -> Figure:
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_coverage"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+    told = bounds_findings.describe_coverage(rows)
     if not bounds_findings.has_variation(rows, COVERAGES):
-        return draft.leave_empty(f"it hardly depends on κ. {bounds_findings.describe_coverage(rows)}")
+        return draft.leave_empty(f"it hardly depends on κ. {told}")
+    shares = [row["premise_share"] for row in drop_nulls(bounds_findings.select_printed(rows), "premise_share")]
+    premise = [level(shares[0], "Δ > 0")] if shares else []
     return draft.show(
-        bounds_findings.describe_coverage(rows),
+        told,
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
         "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
         marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
-        charts=(draw_coverage(rows),),
+        charts=(draw_by_kappa(rows, COVERAGES, draft.title, "Coverage (share of rows)", told, *premise),),
     )
 
 
@@ -233,13 +199,14 @@ def _build_width(source: Source) -> Figure:
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_width"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+    told = bounds_findings.describe_width(rows)
     if not bounds_findings.has_variation(rows, WIDTHS):
-        return draft.leave_empty(f"it hardly depends on κ. {bounds_findings.describe_width(rows)}")
+        return draft.leave_empty(f"it hardly depends on κ. {told}")
     return draft.show(
-        bounds_findings.describe_width(rows),
+        told,
         "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are close at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
-        charts=(draw_width(rows),),
+        charts=(draw_by_kappa(rows, WIDTHS, draft.title, "Upper minus lower bound (ratio)", told),),
     )
 
 
@@ -250,7 +217,8 @@ def _build_effects(source: Source) -> Figure:
     rows = draft.rows
     if not rows:
         return draft.leave_empty(NO_EFFECTS)
-    row = rows[0]
+    row, fit = rows[0], only_row(source.ask_query("assumption_weights_model"))
+    oscillates = fit is None or fit["eta"] is not None  # the weights from which heads are drawn
     return draft.show(
         bounds_findings.describe_effects(rows),
         f"Mean over {count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
@@ -260,14 +228,8 @@ def _build_effects(source: Source) -> Figure:
         "to 0. For N and the profile of weights the paper states a mixed effect.",
         paper="Table 1",
         tab="Parameters",
-        listing=bounds_findings.tabulate_effects(rows, oscillates=_has_oscillation(source)),
+        listing=bounds_findings.tabulate_effects(rows, oscillates=oscillates),
     )
-
-
-def _has_oscillation(source: Source) -> bool:
-    """Whether the fit of the model's weights, from which heads are drawn, has an oscillation; true without a fit."""
-    fit = only_row(source.ask_query("assumption_weights_model"))
-    return fit is None or fit["eta"] is not None
 
 
 def _build_regimes(source: Source) -> Figure:
@@ -294,13 +256,29 @@ def _build_margins(source: Source) -> Figure:
     rows = table.to_pylist()
     if not drop_nulls(rows, "margin"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+    told = bounds_findings.describe_margins(rows)
+    last = max(row["n"] for row in rows)
+    x = n_axis(last)
+    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
+    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
+    tooltip = [*tooltips(".3~g", n="N", margin="Δ/B"), *tooltips(".3~p", premise_share="Share with Δ > 0")]
+    line = alt.Chart().encode(x=x, y=y)
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Line chart against N on a log axis. {told}",
+        zero,
+        *_mark_regimes(source.ask_query("regimes_of_model").rows(), last),
+        line.mark_line(style="mean"),
+        points(line.encode(tooltip=tooltip), always=len(drop_nulls(rows, "margin")) == 1),
+    )
     return draft.show(
-        bounds_findings.describe_margins(rows),
+        told,
         "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
         part=table,
         marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
-        charts=(draw_margins(rows, source.ask_query("regimes_of_model").rows()),),
+        charts=(chart,),
         broad=True,
     )
 

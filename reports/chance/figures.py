@@ -8,7 +8,6 @@ import altair as alt
 
 from reports.elements import difference_map, distinguish_lines, layer_chart, n_axis, points, tooltips
 from reports.figures import NOTHING_SELECTED, Draft, Figure, Source
-from reports.findings import numbers
 from reports.findings.numbers import (
     Row,
     count,
@@ -139,26 +138,6 @@ def draw_map(heads: Sequence[Row], *, null: str) -> alt.LayerChart:
     return difference_map(kept, "difference", f"Minus {NULLS[null]}", says, shown)
 
 
-def draw_radii(curves: Sequence[Row]) -> alt.LayerChart:
-    """Recall against the share of the keys left out within the radius (``separation_curves`` at one N)."""
-    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.name_head(row)}"} for row in curves]
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    color, dash = distinguish_lines("label", labels, columns=1)
-    share = alt.X("false_positive_share:Q", title="Share of the keys left out within r")
-    x = share.scale(domain=[0, 1]).axis(tickCount=6, grid=False)
-    y = alt.Y("recall:Q", title="Recall R(r, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
-    shown = {"radius": "Radius r (model units)", "recall": "Recall", "precision": "Precision", "auc": "AUC"}
-    tooltip = [*tooltips(",d", layer="Layer", head="Head"), *tooltips(".3~g", **shown)]
-    base = alt.Chart().encode(x=x, y=y, color=color)
-    return layer_chart(
-        rows,
-        f"Recall over all radii at N = {rows[0]['n']}",
-        f"Line chart. {describe_radii(rows)}",
-        base.mark_line().encode(order=alt.Order("point:Q"), strokeDash=dash),
-        points(base.encode(tooltip=tooltip)),
-    )
-
-
 _NO_NULLS = "The study draws no nulls, or was landed by an earlier version: set analysis.nulls and run it again."
 
 _DRAWN = ("auc", "specificity")  # Measures that are drawn here: Precision and Recall have figures of their own
@@ -175,9 +154,9 @@ def _build_model(source: Source) -> Figure:
         return draft.leave_empty(_explain_absence(source))
     first = draft.rows[0]
     return draft.show(
-        numbers.join_sentences(*(describe_nulls(draft.rows, measure) for measure in _DRAWN)),
+        join_sentences(*(describe_nulls(draft.rows, measure) for measure in _DRAWN)),
         f"Mean over heads and {name_drawn_sequences(first, source.overview['sequences'])}, with "
-        f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
+        f"{count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
         "left out that lie beyond r_max. Band around a null: where the model does not differ from it.",
@@ -197,7 +176,7 @@ def build_heads(source: Source) -> Figure:
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
     return draft.show(
-        numbers.join_sentences(*(describe_heads(draft.rows, null) for null in NULLS)),
+        join_sentences(*(describe_heads(draft.rows, null) for null in NULLS)),
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
         marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
         "side of 0.",
@@ -211,14 +190,31 @@ def _build_curves(source: Source) -> Figure:
     draft = Draft("separation-curves", "Recall over all radii", source.ask_query("separation_curves"))
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
+    told = describe_radii(draft.rows)
+    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {name_head(row)}"} for row in draft.rows]
+    labels = list(dict.fromkeys(row["label"] for row in rows))
+    color, dash = distinguish_lines("label", labels, columns=1)
+    share = alt.X("false_positive_share:Q", title="Share of the keys left out within r")
+    x = share.scale(domain=[0, 1]).axis(tickCount=6, grid=False)
+    y = alt.Y("recall:Q", title="Recall R(r, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
+    shown = {"radius": "Radius r (model units)", "recall": "Recall", "precision": "Precision", "auc": "AUC"}
+    tooltip = [*tooltips(",d", layer="Layer", head="Head"), *tooltips(".3~g", **shown)]
+    base = alt.Chart().encode(x=x, y=y, color=color)
+    chart = layer_chart(
+        rows,
+        f"Recall over all radii at N = {rows[0]['n']}",
+        f"Line chart. {told}",
+        base.mark_line().encode(order=alt.Order("point:Q"), strokeDash=dash),
+        points(base.encode(tooltip=tooltip)),
+    )
     return draft.show(
-        describe_radii(draft.rows),
+        told,
         "Share of the selected keys inside the ball of radius r around s_N (R(r, N), equations 3 and 32 of the paper) "
         "against the share of the other keys inside it, as r grows; AUC is the area under the curve. Heads with the "
         "highest, median and lowest mean AUC at N = 4.",
         tab="Over all radii",
         broad=True,
-        charts=(draw_radii(draft.rows),),
+        charts=(chart,),
     )
 
 

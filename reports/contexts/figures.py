@@ -235,43 +235,6 @@ def _space_apart(places: Sequence[float], step: float) -> list[float]:
     return moved
 
 
-def draw_context_elbows(elbows: Sequence[Row]) -> alt.LayerChart:
-    """Elbow of the model and of its heads against the size of the context (``elbows_by_query``)."""
-    rows = [_add_context(row) for row in elbows]
-    y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
-    quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
-    tooltip = tooltips(
-        ".3~g",
-        context=_CONTEXT,
-        model_elbow_n="Elbow of the model",
-        median_elbow_n="Median of heads",
-        **quarters,
-        heads="Heads with an elbow",
-    )
-    base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
-    drawn = {column: name for column, name in ELBOWS.items() if drop_nulls(rows, column)}
-    return layer_chart(
-        rows,
-        "Elbow against context size",
-        f"Line chart against context size on a log axis. {describe_elbows(rows)}",
-        base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
-        *draw_dotted_lines(base, y, drawn),
-    )
-
-
-def draw_context_labels(shares: Sequence[Row], changes: Sequence[Row]) -> alt.LayerChart:
-    """Share of each kind of head at each size of the context (``labels_by_query``, ``label_changes``)."""
-    rows = [_add_context(row) for row in shares]
-    x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
-    tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")
-    return layer_chart(
-        stack_shares(rows, "context"),
-        "Kinds of heads against context size",
-        f"Stacked bars of the share of each kind of head. {describe_labels(rows, changes)}",
-        *segments(x, tooltip),
-    )
-
-
 ONE_QUERY = (
     "The study has one query position, so there is one context size and nothing to compare; to compare several, list "
     "them in its settings, as in queries: [63, 127, 255, 511]."
@@ -356,12 +319,33 @@ def _build_elbows(source: Source) -> Figure:
     draft = Draft("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
     if not any(drop_nulls(draft.rows, column) for column in ELBOWS):
         return draft.leave_empty(source.explain_empty(describe_elbows(draft.rows)))
+    told = describe_elbows(draft.rows)
+    rows = [_add_context(row) for row in draft.rows]
+    y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
+    quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
+    tooltip = tooltips(
+        ".3~g",
+        context=_CONTEXT,
+        model_elbow_n="Elbow of the model",
+        median_elbow_n="Median of heads",
+        **quarters,
+        heads="Heads with an elbow",
+    )
+    base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
+    drawn = {column: name for column, name in ELBOWS.items() if drop_nulls(rows, column)}
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Line chart against context size on a log axis. {told}",
+        base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
+        *draw_dotted_lines(base, y, drawn),
+    )
     return draft.show(
-        describe_elbows(draft.rows),
+        told,
         "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         marks="Band: middle half of the heads that have an elbow.",
         tab="Context size",
-        charts=(draw_context_elbows(draft.rows),),
+        charts=(chart,),
     )
 
 
@@ -371,10 +355,20 @@ def build_labels(source: Source) -> tuple[Figure, ...]:
     if not has_several_contexts(draft.rows):
         return ()
     changes = source.ask_study("label_changes").rows()
+    told = describe_labels(draft.rows, changes)
+    rows = [_add_context(row) for row in draft.rows]
+    x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
+    tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")
+    chart = layer_chart(
+        stack_shares(rows, "context"),
+        draft.title,
+        f"Stacked bars of the share of each kind of head. {told}",
+        *segments(x, tooltip),
+    )
     figure = draft.show(
-        describe_labels(draft.rows, changes),
+        told,
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         tab="By context",
-        charts=(draw_context_labels(draft.rows, changes),),
+        charts=(chart,),
     )
     return (figure,)

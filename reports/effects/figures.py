@@ -103,20 +103,14 @@ def describe_correlations(rows: Sequence[Row]) -> str:
     if not rows:
         return "Too few heads have a loss and a measure for a correlation."
     most = max(rows, key=lambda row: abs(row["correlation"]))
-    clear = [row["measure"] for row in rows if row["p_holm"] <= ERROR_RATE]
+    clear = [MEASURES[row["measure"]] for row in rows if row["p_holm"] <= ERROR_RATE]
+    verb = "have significant correlations" if len(clear) > 1 else "has a significant correlation"
     return join_sentences(
         f"Within layers the loss goes most with {MEASURES[most['measure']]}: rank correlation "
         f"{format_correlation(most)}.",
-        f"Of {count(len(rows), 'measure')}, {_join_measures(clear)} (over sequences and over permutations of KV groups "
-        "within layers, 5 % over all of them).",
+        f"Of {count(len(rows), 'measure')}, {', '.join(clear) or 'none'} {verb} (over sequences and over permutations "
+        "of KV groups within layers, 5 % over all of them).",
     )
-
-
-def _join_measures(clear: Sequence[str]) -> str:
-    if not clear:
-        return "none has a significant correlation"
-    names = ", ".join(MEASURES[measure] for measure in clear)
-    return f"{names} {'has a significant correlation' if len(clear) == 1 else 'have significant correlations'}"
 
 
 def describe_budgets(rows: Sequence[Row]) -> str:
@@ -163,18 +157,6 @@ def tabulate_correlations(rows: Iterable[Row]) -> Listing:
     )
 
 
-def tabulate_error(rows: Iterable[Row]) -> Listing:
-    """How far the error of 16 keys is ahead of other measures (``loss_associations`` of one kind)."""
-    return tabulate(
-        rows,
-        WITHIN
-        | {
-            "Error ahead by (interval)": lambda row: format_own_interval(row, "error_ahead") or DASH,
-            "p (Holm)": lambda row: format_number(row["error_ahead_p_holm"]),
-        },
-    )
-
-
 NATS = 0.01  # Losses below this are drawn on a linear scale, those above on a logarithmic one
 WRITTEN_HEADS = 12  # Largest number of heads per row for which a map has its values written in the cells
 CONTROLS = ("random_budgets", "full_heads_random")  # Random policies
@@ -196,11 +178,6 @@ PANELS = {
 """The policies of each chart of losses, by its title."""
 
 
-def draw_loss_map(heads: Sequence[Row]) -> alt.LayerChart:
-    """Increase of the loss without each head, layers by heads (``ablation_by_head``)."""
-    return _draw_map(heads, "delta_loss", "Loss increase (nats)", describe_ablation(heads))
-
-
 def draw_kind_map(heads: Sequence[Row]) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
     rows = _select_rows(heads)
@@ -215,7 +192,7 @@ def draw_kind_map(heads: Sequence[Row]) -> alt.LayerChart:
     )
 
 
-def _draw_map(heads: Sequence[Row], column: str, title: str, says: str) -> alt.LayerChart:
+def draw_map(heads: Sequence[Row], column: str, title: str, says: str) -> alt.LayerChart:
     """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
     rows = _select_rows(heads, column)
     base, height = head_grid(rows)
@@ -229,7 +206,9 @@ def _draw_map(heads: Sequence[Row], column: str, title: str, says: str) -> alt.L
         scale["domain"] = [0, reach]  # whose ticks the colour bar has
     legend = alt.Legend(format=".3~g", gradientLength=height)
     if log:
-        legend["values"] = _list_ticks(reach, NATS if signed else 1, signed=signed)
+        constant = NATS if signed else 1  # labels a factor of 10 apart: those of equal steps would touch
+        ticks = [constant * 10**power for power in range(12) if constant * 10**power <= reach]
+        legend["values"] = [*(-tick for tick in reversed(ticks) if signed), 0.0, *ticks]
     cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
     written = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     middle = reach * (0.1 if log else 0.5)
@@ -239,12 +218,6 @@ def _draw_map(heads: Sequence[Row], column: str, title: str, says: str) -> alt.L
     return layer_chart(
         rows, title, described, cells.encode(tooltip=_make_tooltip()), *(texts if written else []), height=height
     )
-
-
-def _list_ticks(reach: float, constant: float, *, signed: bool) -> list[float]:
-    """Labels of a colour bar on a symmetric log scale, a factor of 10 apart: those of equal steps would touch."""
-    ticks = [constant * 10**power for power in range(12) if constant * 10**power <= reach]
-    return [*(-tick for tick in reversed(ticks) if signed), 0.0, *ticks]
 
 
 SHOWN = {
@@ -369,10 +342,10 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         "paper removes no head.",
         answer,
         charts=(
-            draw_loss_map(rows),
+            draw_map(rows, "delta_loss", "Loss increase (nats)", describe_ablation(rows)),
             *([draw_kind_map(rows)] if drop_nulls(rows, "label") else []),
             *(
-                _draw_map(rows, measure, MEASURES[measure], f"{MEASURES[measure]} of every head.")
+                draw_map(rows, measure, MEASURES[measure], f"{MEASURES[measure]} of every head.")
                 for measure in ("effective_keys", "recall")
                 if drop_nulls(rows, measure)
             ),
@@ -418,7 +391,14 @@ def _build_error(source: Source, heads: Sequence[Row], associations: Answer) -> 
             "the loss. The paper has no such figure.",
             associations,
             charts=tuple(draw_loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
-            listing=tabulate_error(rows),
+            listing=tabulate(
+                rows,
+                WITHIN
+                | {
+                    "Error ahead by (interval)": lambda row: format_own_interval(row, "error_ahead") or DASH,
+                    "p (Holm)": lambda row: format_number(row["error_ahead_p_holm"]),
+                },
+            ),
         ),
     )
 

@@ -75,7 +75,6 @@ _AXES = {
     "cosines": "Cosine",
     "errors": "Error (share of output)",
 }
-_DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _IS_SIGNED = "(" + " || ".join(f"quantity == '{name}'" for name in SIGNED) + ")"
 _IS_LABEL = f"quantity == '{LABEL}'"
 _LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
@@ -267,8 +266,10 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     ticks = log_ticks(last)
     ticks = ticks if len(ticks) <= 6 else ticks[::3]  # the powers of ten, on a narrow axis
     x_scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=4)
-    domains = _DOMAINS | {"cosines": _find_span(rows, list(LINES["cosines"]))}
-    y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
+    y_scale = alt.Scale(domain=[0, 1]) if name in {"precision", "recall"} else alt.Scale(zero=True)
+    if name == "cosines":  # one scale for all heads, so that they can be compared
+        values = [value for row in rows for column in lines for value in row.get(column) or [] if value is not None]
+        y_scale = alt.Scale(domain=[min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0])
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
     base = base.transform_fold(list(lines), as_=["column", "value"])
@@ -300,12 +301,6 @@ def _draw_floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[a
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", "precision_floor"])
     line = base.mark_line(style="reference", aria=False)
     return [line.encode(x=alt.X("n:Q"), y=alt.Y("precision_floor:Q"))]
-
-
-def _find_span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
-    """Range of the values of all heads, including 0: one scale for all, so that heads can be compared."""
-    values = [value for row in rows for column in columns for value in row.get(column) or [] if value is not None]
-    return [min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0]
 
 
 WORTH_SEEING = ("induction", "previous", "duplicate")

@@ -60,12 +60,6 @@ def title_quantity(quantity: str) -> str:
     return name[0].upper() + name[1:]
 
 
-def title_axis(rows: Sequence[Row]) -> str:
-    """What the studies of rows with an ``axis`` differ in, as the title of an axis."""
-    axis = (rows[0].get("axis") if rows else None) or "study"
-    return axis[0].upper() + axis[1:].replace("_", " ")
-
-
 KINDS = {"Retriever": "retriever_share", "Mixer": "mixer_share", "Reset": "reset_share", "Other": "other_share"}
 """Quantities of the shares of kinds."""
 
@@ -91,7 +85,9 @@ NAME_HEIGHT, MOST_NAMES = 0.06, 8
 def member_axis(rows: Sequence[Row], field: str = "label", *, orient: Literal["bottom", "top"] = "bottom") -> alt.X:
     """Members in order, from left to right, under the name of what they differ in, if there is such an axis."""
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    x = alt.X(f"{field}:O", sort=None, scale=alt.Scale(domain=labels)).title(title_axis(rows))
+    axis = (rows[0].get("axis") if rows else None) or "study"
+    title = axis[0].upper() + axis[1:].replace("_", " ")
+    x = alt.X(f"{field}:O", sort=None, scale=alt.Scale(domain=labels)).title(title)
     return x.axis(labelAngle=-40, labelOverlap=len(labels) > MOST_LABELS, grid=False, orient=orient)
 
 
@@ -141,7 +137,10 @@ def separation_and_chance(table: Sequence[Row], name: str, title: str, *, ordere
                 layers += (style_line(drawn, there, label) for drawn in (own.mark_line(point=True).encode(y=y), spans))
             else:
                 points = own.mark_point(filled=True, size=60, opacity=1).encode(y=y)
-                layers += (_place_apart(spans, there, label), _shape_points(points, there, label))
+                shapes = alt.Scale(domain=there, range=list(POINTS[: len(there)]))
+                legend = alt.Legend(orient="top", columns=2, symbolSize=80)
+                shape = alt.Shape("line:N", title=None, scale=shapes, legend=legend)
+                layers += (_place_apart(spans, there, label), _place_apart(points, there, label).encode(shape=shape))
     return layer_chart(
         rows,
         title,
@@ -157,15 +156,6 @@ def _place_apart(marks: alt.Chart, labels: Sequence[str], label: str) -> alt.Cha
     aside = alt.XOffset("line:N", sort=list(labels), scale=alt.Scale(domain=list(labels)))
     named: alt.Chart = marks.transform_calculate(line=f"'{label}'").encode(color=color, xOffset=aside)
     return named
-
-
-def _shape_points(points: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
-    """Points as ``_place_apart`` places them, with a shape and a legend."""
-    shapes = alt.Scale(domain=list(labels), range=list(POINTS[: len(labels)]))
-    legend = alt.Legend(orient="top", columns=2, symbolSize=80)
-    shape = alt.Shape("line:N", title=None, scale=shapes, legend=legend)
-    placed: alt.Chart = _place_apart(points, labels, label).encode(shape=shape)
-    return placed
 
 
 def kinds(table: Sequence[Row]) -> alt.LayerChart:
@@ -240,12 +230,17 @@ def heads(table: Sequence[Row], title: str) -> alt.LayerChart:
 def traces(table: Sequence[Row], title: str, *, threshold: float | None = None) -> alt.LayerChart:
     """A quantity of every head over the studies (``family_heads``).
 
-    Heads in which it comes to exceed ``threshold`` are blue, the largest with their names.
+    Heads in which it comes to exceed ``threshold`` are blue, the largest with their names where these have room.
     """
     rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table]
     last = max(row["member"] for row in drop_nulls(rows, "value"))
     ended = [row for row in rows if row["member"] == last and row["appears"] and row["value"] is not None]
-    named = _select_names(ended, max(row["value"] for row in drop_nulls(rows, "value")))
+    apart = NAME_HEIGHT * max(row["value"] for row in drop_nulls(rows, "value"))
+    chosen: list[Row] = []
+    for row in sorted(ended, key=lambda row: -row["value"]):
+        if not chosen or chosen[-1]["value"] - row["value"] >= apart:
+            chosen.append(row)
+    named = [row["name"] for row in chosen[:MOST_NAMES]]
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
@@ -266,15 +261,6 @@ def traces(table: Sequence[Row], title: str, *, threshold: float | None = None) 
         *([names.mark_text(style="chosen-facts", align="left", dx=6).encode(text=alt.Text("name:N"))] if named else []),
         mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
-
-
-def _select_names(heads: Sequence[Row], largest: float) -> list[str]:
-    """The heads of largest values whose names have room below one another."""
-    chosen: list[Row] = []
-    for row in sorted(heads, key=lambda row: -row["value"]):
-        if not chosen or chosen[-1]["value"] - row["value"] >= NAME_HEIGHT * largest:
-            chosen.append(row)
-    return [row["name"] for row in chosen[:MOST_NAMES]]
 
 
 def verdicts(table: Sequence[Row]) -> alt.LayerChart:

@@ -1,14 +1,12 @@
 """Figures of a family of studies: quantities over its members, by layer and head, claims, differences, selections."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
 import altair as alt
-import duckdb
 
 from geometry.statistics.verdicts import correct_holm
 from reports.families import charts
@@ -25,7 +23,7 @@ from reports.findings.numbers import (
     number,
     percent,
 )
-from reports.queries import Answer, ask
+from reports.queries import Answer
 
 
 def describe_members(rows: Sequence[Row]) -> str:
@@ -37,12 +35,6 @@ def describe_members(rows: Sequence[Row]) -> str:
         f"Without results: {', '.join(missing)}." if missing else "",
         f"Differences from {', '.join(apart)} are not paired, since the tokens differ." if apart else "",
     )
-
-
-def describe_untested(claims: Collection[str]) -> str:
-    """How many claims are left out, since no study can test them; empty if none is."""
-    verb = "is" if len(claims) == 1 else "are"
-    return f"{count(len(claims), 'claim')} that no study can test {verb} left out." if claims else ""
 
 
 def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
@@ -137,27 +129,6 @@ def _describe_verdicts(claims: Sequence[Row]) -> Iterator[str]:
     yield f"‘{most[0]['statement']}’ is supported in {', '.join(yes)}, and not in {', '.join(no)}{others}."
 
 
-def describe_differences(rows: Sequence[Row], trends: Sequence[Row]) -> str:
-    """How many quantities of the model differ between the last study and the first (``family_differences``)."""
-    known = [row for row in rows if row["difference_low"] is not None]
-    if not known:
-        return "No quantity has an interval of its difference."
-    named = find_apart(rows, trends)
-    return f"{len(named)} of the differences shown exclude 0 after Holm’s correction for their number."
-
-
-def describe_overlaps(rows: Sequence[Row]) -> str:
-    """How many heads of the last member select other keys than the member before (``family_overlaps``)."""
-    if not rows:
-        return ""
-    lowest = next(row for row in rows if row["study"] == rows[-1]["study"])
-    return (
-        f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
-        f"those of {lowest['reference']} at N = {lowest['n']:,} in some sequence; least shared: "
-        f"{percent(lowest['shared'])} in {name_head(lowest)}."
-    )
-
-
 def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
     """The members of a family (``family_members``), and whether each has landed and has a page."""
 
@@ -205,32 +176,6 @@ def _name_place(row: Row) -> str:
     return f"layer {row['layer']}" if row["head"] is None else name_head(row)
 
 
-def tabulate_differences(rows: Sequence[Row]) -> Listing:
-    """Differences of quantities of the model between two members of a family (``family_differences``)."""
-    return tabulate(
-        rows,
-        {
-            "Quantity": lambda row: name_quantity(row["quantity"]),
-            "Difference (interval)": lambda row: format_own_interval(row, "difference") or DASH,
-            "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
-        },
-    )
-
-
-def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
-    """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
-    return tabulate(
-        rows,
-        {
-            "Study": itemgetter("label"),
-            "Compared with": itemgetter("reference"),
-            "Head": _name_place,
-            "N": lambda row: str(row["n"]),
-            "Shared (interval)": lambda row: format_own_interval(row, "shared"),
-        },
-    )
-
-
 MOST_CELLS = 20_000  # Most rows of heads by members behind a figure; beyond it, only some members are shown
 
 BY_HEAD = ("sink_weight", "pattern_sink", "pattern_previous", "pattern_local", "pattern_induction", "recall[4]")
@@ -260,22 +205,13 @@ OVERLAP_N = 16  # Largest N at which shared selections are listed
 NOT_MEASURED = "No study that has landed has this quantity."
 
 
-@dataclass(frozen=True)
-class FamilySource:
-    """A family of a warehouse, as figures query it."""
-
-    connection: duckdb.DuckDBPyConnection
-    family: str
-
-    def ask(self, name: str, /, **parameters: str | int) -> Answer:
-        """Answer to the query of this name, which takes ``$family`` and these parameters."""
-        return ask(self.connection, name, family=self.family, **parameters)
+AskFamily = Callable[..., Answer]  # Answers a query by its name and its parameters but ``$family``
 
 
-def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...]:
+def build_sections(ask: AskFamily, *, ordered: bool) -> tuple[Section, ...]:
     """The sections about studies; ``ordered``: along an axis, with the same heads in each."""
-    of_model = source.ask("family_of_model")
-    onsets = source.ask("family_onsets")
+    of_model = ask("family_of_model")
+    onsets = ask("family_onsets")
     figures = (
         *(_build_beside_chance(of_model, name, ordered=ordered) for name in BESIDE_CHANCE),
         _build_kinds(of_model),
@@ -290,14 +226,14 @@ def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...
             figures,
         ),
         Section(
-            "layers", "By layer", "Where in the model a quantity appears, and in which study.", (_build_layers(source),)
+            "layers", "By layer", "Where in the model a quantity appears, and in which study.", (_build_layers(ask),)
         ),
         Section(
             "heads",
             "Head by head",
             f"{chosen}, and each head over the studies." if ordered else f"{chosen}.",
             (
-                *(figure for name in BY_HEAD for figure in _build_heads(source, onsets, name, ordered=ordered)),
+                *(figure for name in BY_HEAD for figure in _build_heads(ask, onsets, name, ordered=ordered)),
                 *([_build_onsets(onsets)] if ordered else []),
             ),
         ),
@@ -305,14 +241,14 @@ def build_sections(source: FamilySource, *, ordered: bool) -> tuple[Section, ...
             "changes",
             "Differences between studies",
             "Quantities of the last study minus those of the first, and keys that two studies select alike.",
-            (_build_differences(source, of_model), _build_overlaps(source)),
+            (_build_differences(ask, of_model), _build_overlaps(ask)),
         ),
     )
 
 
-def tell_first(source: FamilySource) -> list[str]:
+def tell_first(ask: AskFamily) -> list[str]:
     """The sentences with which a page begins."""
-    answers = (source.ask(name).rows() for name in ("family_differences", "family_of_model", "family_claims"))
+    answers = (ask(name).rows() for name in ("family_differences", "family_of_model", "family_claims"))
     return tell_differences(*answers)
 
 
@@ -354,8 +290,8 @@ def _build_kinds(answer: Answer) -> Figure:
     return draft.show("", reading, charts=(charts.kinds(draft.rows),))
 
 
-def _build_layers(source: FamilySource) -> Figure:
-    answers = {name: source.ask("family_layers", quantity=name) for name in BY_HEAD}
+def _build_layers(ask: AskFamily) -> Figure:
+    answers = {name: ask("family_layers", quantity=name) for name in BY_HEAD}
     known = {name: answer for name, answer in answers.items() if drop_nulls(answer.rows(), "value")}
     draft = Draft("layers-of-members", "Layers by studies", next(iter((known or answers).values())))
     if not known:
@@ -365,8 +301,8 @@ def _build_layers(source: FamilySource) -> Figure:
     return draft.show("", reading, charts=drawn)
 
 
-def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
-    answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
+def _build_heads(ask: AskFamily, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
+    answer = ask("family_heads", quantity=quantity, most=MOST_CELLS)
     rows = answer.rows()
     name, key = title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
 
@@ -399,8 +335,8 @@ def _build_onsets(answer: Answer) -> Figure:
     return draft.show("", reading, part=table, listing=tabulate_onsets(table.to_pylist()))
 
 
-def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
-    draft = Draft("differences", "Last study minus first", source.ask("family_differences"))
+def _build_differences(ask: AskFamily, of_model: Answer) -> Figure:
+    draft = Draft("differences", "Last study minus first", ask("family_differences"))
     if not draft.rows:
         return draft.leave_empty("Fewer than two studies have landed.")
     reading = (
@@ -408,28 +344,51 @@ def _build_differences(source: FamilySource, of_model: Answer) -> Figure:
         "are not adjusted for the number of quantities. The table below has all of them, by their names in the table "
         "`measures`, which says what they are."
     )
-    named = [row for row in draft.rows if row["quantity"] in NAMES]
-    finding = describe_differences(draft.rows, of_model.rows())
-    return draft.show(finding, reading, listing=tabulate_differences(named))
+    listing = tabulate(
+        (row for row in draft.rows if row["quantity"] in NAMES),
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Difference (interval)": lambda row: format_own_interval(row, "difference") or DASH,
+            "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
+        },
+    )
+    apart = len(find_apart(draft.rows, of_model.rows()))
+    told = f"{apart} of the differences shown exclude 0 after Holm’s correction for their number."
+    known = any(row["difference_low"] is not None for row in draft.rows)
+    return draft.show(told if known else "No quantity has an interval of its difference.", reading, listing=listing)
 
 
-def _build_overlaps(source: FamilySource) -> Figure:
+def _build_overlaps(ask: AskFamily) -> Figure:
     draft = Draft(
         "overlaps",
         "Selected keys that two studies share",
-        source.ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED),
+        ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED),
     )
     if not draft.rows:
-        why = "No two consecutive studies read the same sequences."
-        return draft.leave_empty(why)
+        return draft.leave_empty("No two consecutive studies read the same sequences.")
     reading = "Exact; a key counts if it is among the N keys of largest weight of both. The head that shares least."
-    finding, listing = describe_overlaps(draft.rows), tabulate_overlaps(draft.rows)
-    return draft.show(finding, reading, listing=listing)
+    listing = tabulate(
+        draft.rows,
+        {
+            "Study": itemgetter("label"),
+            "Compared with": itemgetter("reference"),
+            "Head": _name_place,
+            "N": lambda row: str(row["n"]),
+            "Shared (interval)": lambda row: format_own_interval(row, "shared"),
+        },
+    )
+    lowest = next(row for row in draft.rows if row["study"] == draft.rows[-1]["study"])
+    told = (
+        f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
+        f"those of {lowest['reference']} at N = {lowest['n']:,} in some sequence; least shared: "
+        f"{percent(lowest['shared'])} in {name_head(lowest)}."
+    )
+    return draft.show(told, reading, listing=listing)
 
 
-def build_claims(source: FamilySource) -> Figure:
+def build_claims(ask: AskFamily) -> Figure:
     """The verdict of each member on the claims that any of them can test."""
-    draft = Draft("family-claims", "Verdicts on the claims", source.ask("family_claims"))
+    draft = Draft("family-claims", "Verdicts on the claims", ask("family_claims"))
     known = {row["claim"] for row in draft.rows if row["verdict"] not in {None, "not testable"}}
     if not known:
         return draft.leave_empty("No study that has landed can test any claim.")
@@ -437,7 +396,8 @@ def build_claims(source: FamilySource) -> Figure:
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "study."
     )
-    finding = describe_untested({row["claim"] for row in draft.rows} - known)
-    return draft.show(
-        finding, reading, charts=(charts.verdicts([row for row in draft.rows if row["claim"] in known]),), broad=True
-    )
+    untested = len({row["claim"] for row in draft.rows} - known)
+    verb = "is" if untested == 1 else "are"
+    told = f"{count(untested, 'claim')} that no study can test {verb} left out." if untested else ""
+    drawn = charts.verdicts([row for row in draft.rows if row["claim"] in known])
+    return draft.show(told, reading, charts=(drawn,), broad=True)

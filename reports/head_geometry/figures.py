@@ -1,6 +1,6 @@
 """Geometry of one head of each kind: s_N, the contribution of each token, and the directions of value states."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -35,8 +35,8 @@ from reports.findings.numbers import Row, drop_nulls, find_span, join_sentences,
 from reports.head_geometry import findings
 from reports.queries import Answer
 
-NORM_DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
-COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}  # Dashes of the lines, as in the paper's Figure 7
+DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
+DASHES |= {"cos_sink": SOLID, "cos_last": DASHED}  # Dashes of the lines, as in the paper's Figure 7
 BELOW = "triangle-down"  # Shape of a key whose cosine is below 0, in addition to its colour
 CONTEXTS = 6  # Largest number of columns of a chart of contributions
 
@@ -51,39 +51,20 @@ PAIRED = 165  # Height of a chart above or below another of the same head, in pi
 NEAR = 2  # The number of components is drawn if it is at most this many times the largest effective dimension
 
 
-def draw_norms(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
-    """‖s_N‖ of one head against N, also without sink and last token (Figure 7 top; ``diagnostics_of_head``)."""
-    y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
-    lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
-    description = f"Line chart of norms against N on a log axis. {findings.describe_norms(rows)}"
-    return layer_chart(rows, title, description, *lines, height=PAIRED)
-
-
-def draw_cosines(rows: Sequence[Row], *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
-    """Cosine of s_N with sink and last token against N (Figure 7 bottom; ``diagnostics_of_head``).
-
-    ``domain`` spans the cosines of all charts side by side.
-    """
-    y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
-    lines = _draw_lines(rows, findings.COSINES, COSINE_DASHES, y)
-    description = f"Line chart of cosines against N on a log axis. {findings.describe_cosines(rows)}"
-    return layer_chart(rows, title, description, *lines, height=PAIRED)
-
-
-def _draw_lines(
-    rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
-) -> list[alt.Chart]:
-    """The columns that have a value as lines against N, and points that carry the tooltip."""
+def draw_lines(
+    rows: Sequence[Row], names: dict[str, str], *, title: str, says: str, y: "partial[alt.Y]"
+) -> alt.LayerChart:
+    """Columns that have a value against N, by name: norms or cosines of s_N (Figure 7; ``diagnostics_of_head``)."""
     shown = {column: name for column, name in names.items() if drop_nulls(rows, column)}
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
     single = len(rows) == 1
-    styles = [dashes[column] for column in shown]
+    styles = [DASHES[column] for column in shown]
     lines = [
         style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
         for column, name in shown.items()
     ]
-    tooltip = tooltips(".3~g", n="N", **shown)
-    return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
+    dots = points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltips(".3~g", n="N", **shown)), always=single)
+    return layer_chart(rows, title, f"Line chart of {says}", *lines, dots, height=PAIRED)
 
 
 def draw_contributions(keys: Sequence[Row], *, title: str, largest: float) -> alt.LayerChart:
@@ -93,6 +74,9 @@ def draw_contributions(keys: Sequence[Row], *, title: str, largest: float) -> al
     """
     rows = [_build_row(row) for row in _select_contexts(findings.select_visible(keys))]
     decades = _list_decades([row["norm"] for row in rows])
+    kinds = {kind: shape for kind, shape in _KINDS.items() if any(row["kind"] == kind for row in rows)}
+    shapes = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
     y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
     base = alt.Chart().encode(
         x=alt.X("context:O", scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1))
@@ -100,7 +84,7 @@ def draw_contributions(keys: Sequence[Row], *, title: str, largest: float) -> al
         .axis(labelAngle=0, format=",d", grid=False),
         xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
         y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
-        shape=_make_key_shapes({row["kind"] for row in rows}),
+        shape=alt.Shape("kind:N", title=None, scale=shapes, legend=legend),
         tooltip=[
             *tooltips(".3~g", kind="Key", position="Position", context="Context (tokens)"),
             *tooltips(".3~g", norm="Mean ‖αᵢ vᵢ‖ (model units)"),
@@ -127,13 +111,6 @@ def _list_decades(values: Sequence[float]) -> list[float]:
     high = max(ceil(log10(max(values))), low + 1)
     step = ceil((high - low) / 7)
     return [10.0**power for power in range(low, high + step, step)]
-
-
-def _make_key_shapes(rows: Collection[str]) -> alt.Shape:
-    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in rows}
-    legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
-    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
-    return alt.Shape("kind:N", title=None, scale=scale, legend=legend)
 
 
 _KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine below 0": BELOW}
@@ -295,38 +272,6 @@ def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
     return text.encode(x=x, y=y, text=alt.Text("name:N"))
 
 
-def draw_dimensions(heads: Sequence[Row]) -> alt.LayerChart:
-    """Effective dimension of KV heads by layer (beside Figure 9; ``principal_directions_by_head``)."""
-    rows = drop_nulls(heads, "effective_dimension")
-    largest = max(row["effective_dimension"] for row in rows)
-    sizes = {row["head_dim"] for row in rows}
-    near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
-    x = layer_axis(heads)
-    y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
-    shares = {
-        f"share_{index}": f"Share of the {name} direction"
-        for index, name in enumerate(("first", "second", "third"), start=1)
-    }
-    tooltip = [
-        HEAD[0],
-        alt.Tooltip("kv_head:O", title="KV head"),
-        *tooltips(".3~g", effective_dimension="Effective dimension", head_dim="Components of a value state"),
-        *tooltips(".3~p", **shares),
-    ]
-    mean = "mean(effective_dimension):Q"
-    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5)
-    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
-    of_layer = [HEAD[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
-    return layer_chart(
-        rows,
-        "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(heads)}",
-        *(level(size, f"all {size}") for size in near),
-        ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
-        means.encode(tooltip=of_layer),
-    )
-
-
 def build_section(source: Source) -> Section:
     """Geometry of single heads."""
     return Section(
@@ -403,11 +348,16 @@ def _build_diagnostics(source: Source) -> Figure:
         return draft.leave_empty(why)
     domain = find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
     turning = [one for one in shown if any(drop_nulls(one.rows, column) for column in findings.COSINES)]
+    norm = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
+    cosine = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
     panels = []
-    for example in shown:
-        panels.append(draw_norms(example.rows, title=example.title))
-        if example in turning:
-            panels.append(draw_cosines(example.rows, title=f"Cosines: {name_head(example.head)}", domain=domain))
+    for one in shown:
+        says = f"norms against N on a log axis. {findings.describe_norms(one.rows)}"
+        panels.append(draw_lines(one.rows, findings.NORMS, title=one.title, says=says, y=norm))
+        if one in turning:
+            title, told = f"Cosines: {name_head(one.head)}", findings.describe_cosines(one.rows)
+            says = f"cosines against N on a log axis. {told}"
+            panels.append(draw_lines(one.rows, findings.COSINES, title=title, says=says, y=cosine))
     return draft.show(
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
@@ -436,7 +386,8 @@ def _build_contributions(source: Source) -> Figure:
     if not shown:
         why = "No key contributes anything." if any(example.rows for example in examples) else NOT_ANALYSED
         return draft.leave_empty(why)
-    largest = _find_largest_cosine([row for example in shown for row in example.rows])
+    others = [row for one in shown for row in drop_nulls(one.rows, "mean_cos_last") if row["role"] != "last"]
+    largest = max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
     return draft.show(
         _join_paragraphs(
             *(
@@ -460,12 +411,6 @@ def _build_contributions(source: Source) -> Figure:
         tab="Contributions",
         charts=tuple(draw_contributions(example.rows, title=example.title, largest=largest) for example in shown),
     )
-
-
-def _find_largest_cosine(keys: list[Row]) -> float:
-    """Largest absolute cosine of a key with the last token, at least 0.1."""
-    others = [row for row in drop_nulls(keys, "mean_cos_last") if row["role"] != "last"]
-    return max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
 
 
 def _build_spheres(source: Source) -> Figure:
@@ -503,13 +448,41 @@ def _build_dimensions(source: Source) -> Figure:
     draft = Draft(
         "effective-dimension", "Effective dimension by layer", source.ask_study("principal_directions_by_head")
     )
-    if not drop_nulls(draft.rows, "effective_dimension"):
-        return draft.leave_empty(findings.describe_dimensions(draft.rows) if draft.rows else NOT_ANALYSED)
+    rows, told = drop_nulls(draft.rows, "effective_dimension"), findings.describe_dimensions(draft.rows)
+    if not rows:
+        return draft.leave_empty(told if draft.rows else NOT_ANALYSED)
+    largest = max(row["effective_dimension"] for row in rows)
+    sizes = {row["head_dim"] for row in rows}
+    near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
+    x = layer_axis(draft.rows)
+    y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
+    shares = {
+        f"share_{index}": f"Share of the {name} direction"
+        for index, name in enumerate(("first", "second", "third"), start=1)
+    }
+    tooltip = [
+        HEAD[0],
+        alt.Tooltip("kv_head:O", title="KV head"),
+        *tooltips(".3~g", effective_dimension="Effective dimension", head_dim="Components of a value state"),
+        *tooltips(".3~p", **shares),
+    ]
+    mean = "mean(effective_dimension):Q"
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5)
+    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    of_layer = [HEAD[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Strip chart of the effective dimension of each KV head. {told}",
+        *(level(size, f"all {size}") for size in near),
+        ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
+        means.encode(tooltip=of_layer),
+    )
     return draft.show(
-        findings.describe_dimensions(draft.rows),
+        told,
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
-        charts=(draw_dimensions(draft.rows),),
+        charts=(chart,),
         broad=True,
         marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",

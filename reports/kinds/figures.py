@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Literal
 
 import altair as alt
@@ -25,7 +26,7 @@ from reports.elements import (
     tooltips,
 )
 from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
-from reports.findings.listings import DASH, Listing, format_own_interval
+from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, name_share, number
 from reports.kinds import labels as kind_labels
 from reports.kinds.head_map import build_map
@@ -34,7 +35,6 @@ from reports.kinds.labels import (
     dots,
     fill_cells,
     label_colour,
-    label_dash,
     near_shape,
     segments,
     stack_shares,
@@ -172,19 +172,6 @@ LETTERED_HEADS = 40  # Largest number of heads per row for which cells have room
 SMALL = 12  # Area of the shape in a cell without room for a letter, in square pixels
 
 
-def draw_kinds_by_layer(shares: Sequence[Row], rows: Sequence[Row]) -> alt.LayerChart:
-    """Share of each kind of head by layer (Figure 8; ``taxonomy_by_layer``; ``head_taxonomy`` for its words)."""
-    tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
-    x = layer_axis(rows)
-    return layer_chart(
-        stack_shares([row for row in shares if row["heads"]], "layer"),
-        "Share of each kind by layer",
-        f"Stacked bars of the share of each kind of head by layer. {kind_labels.describe_depths(rows)}",
-        *segments(x, tooltip),
-        height=max(theme.HEIGHT, head_grid(rows)[1]),
-    )
-
-
 def draw_kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
     """The kind of every head, layers by heads (``head_taxonomy``)."""
     rows = add_nearest(keep_columns(heads, *VERDICT))
@@ -209,31 +196,6 @@ def draw_kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
         sign,
         height=height,
     )
-
-
-def draw_kinds_plane(heads: Sequence[Row], thresholds: Sequence[Row]) -> alt.LayerChart:
-    """Every head by level and change of cos(s_N, v_L) (``head_taxonomy``, ``taxonomy_thresholds``)."""
-    rows = add_nearest(drop_nulls(keep_columns(heads, *PLACE, *SIGNATURE), "cos_last_level"))
-    values = {row["threshold"]: row["value"] for row in thresholds}
-    (left, right), (low, high) = _find_extents(rows, values)
-    x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))
-    y = partial(alt.Y, title="cos(s, v of the last token), mean over ln N", scale=alt.Scale(domain=[low, high]))
-    tooltip = [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **SIGNATURE)]
-    return layer_chart(
-        rows,
-        "Heads and thresholds",
-        "Dot plot of the level of cos(s, v_L) against its change, one mark for each head. "
-        f"{kind_labels.describe_planes(rows)}",
-        *_draw_borders(values, left),
-        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), tooltip),
-    )
-
-
-def _find_extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tuple[float, float]]:
-    """Extents of both axes: all heads and all thresholds."""
-    changes = [row["cos_last_change"] for row in rows] + [0, values["last_rises"]]
-    levels = [row["cos_last_level"] for row in rows] + [values["last_weak"]]
-    return [(min(numbers) - 0.08, max(numbers) + 0.08) for numbers in (changes, levels)]
 
 
 def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
@@ -261,6 +223,8 @@ def draw_kind_curves(curves: Sequence[Row], *, metric: str) -> alt.LayerChart:
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last), color=label_colour())
+    dashes = alt.Scale(domain=list(kind_labels.LABELS), range=list(kind_labels.DASHES.values()))
+    dash = alt.StrokeDash("label:N", title=None, scale=dashes)
     shown = {"mean": f"Mean {NAMES[metric]}", "p10": "10 % of heads below", "p90": "10 % of heads above"}
     tooltip = tooltips(".3~f", label="Kind", n="N", **shown, heads="Heads")
     return layer_chart(
@@ -269,7 +233,7 @@ def draw_kind_curves(curves: Sequence[Row], *, metric: str) -> alt.LayerChart:
         "Line chart against N on a log axis, one line for each kind. "
         f"{kind_labels.describe_kind_curves(curves, metric)}",
         base.mark_area().encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
-        base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
+        base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
 
@@ -304,8 +268,18 @@ def build_depth(source: Source) -> Figure:
     if not draft.rows:
         return draft.leave_empty(NOT_ANALYSED)
     shares = source.ask_query("taxonomy_by_layer").rows()
+    depths = kind_labels.describe_depths(draft.rows)
+    tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
+    x = layer_axis(draft.rows)
+    bars = layer_chart(
+        stack_shares([row for row in shares if row["heads"]], "layer"),
+        "Share of each kind by layer",
+        f"Stacked bars of the share of each kind of head by layer. {depths}",
+        *segments(x, tooltip),
+        height=max(theme.HEIGHT, head_grid(draft.rows)[1]),
+    )
     return draft.show(
-        join_sentences(kind_labels.describe_kinds(draft.rows), kind_labels.describe_depths(draft.rows)),
+        join_sentences(kind_labels.describe_kinds(draft.rows), depths),
         "The share that is left meets no rule. Each head has one label, which its tooltip gives. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
@@ -313,7 +287,7 @@ def build_depth(source: Source) -> Figure:
         paper="Figure 8",
         tab="Over depth",
         marks="Map: heads that meet no rule are faint, in the colour of the nearest kind.",
-        charts=(draw_kinds_by_layer(shares, draft.rows), draw_kinds_map(draft.rows)),
+        charts=(bars, draw_kinds_map(draft.rows)),
     )
 
 
@@ -324,14 +298,30 @@ def _build_plane(source: Source) -> Figure:
         return draft.leave_empty(NOT_ANALYSED)
     if not drop_nulls(draft.rows, "cos_last_level"):
         return draft.leave_empty("No head attends to two keys with a last token whose value state has a norm above 0.")
+    told = kind_labels.describe_planes(draft.rows)
+    rows = add_nearest(drop_nulls(keep_columns(draft.rows, *PLACE, *SIGNATURE), "cos_last_level"))
+    values = {row["threshold"]: row["value"] for row in thresholds}
+    changes = [*(row["cos_last_change"] for row in rows), 0, values["last_rises"]]
+    levels = [*(row["cos_last_level"] for row in rows), values["last_weak"]]
+    (left, right), (low, high) = ((min(found) - 0.08, max(found) + 0.08) for found in (changes, levels))
+    x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))
+    y = partial(alt.Y, title="cos(s, v of the last token), mean over ln N", scale=alt.Scale(domain=[low, high]))
+    tooltip = [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **SIGNATURE)]
+    chart = layer_chart(
+        rows,
+        draft.title,
+        f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {told}",
+        *_draw_borders(values, left),
+        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), tooltip),
+    )
     return draft.show(
-        kind_labels.describe_planes(draft.rows),
+        told,
         "Dashed: thresholds of change and level of cos(s, v_L) alone; Mixers lie right of the vertical line and Reset "
         "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
         "head_conditions has all conditions with their thresholds. Hollow: heads that "
         "meet no rule, in the colour of the nearest kind.",
         part=draft.table.select([*PLACE, *SIGNATURE]),
-        charts=(draw_kinds_plane(draft.rows, thresholds),),
+        charts=(chart,),
         broad=True,
         tab="Thresholds",
     )
@@ -347,7 +337,16 @@ def _build_sensitivity(source: Source) -> Figure:
         kind_labels.describe_sensitivity(draft.rows),
         "One threshold changes by 10 % and all others are fixed. The paper gives no thresholds; these are parameters "
         'of one SQL macro, which can be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
-        listing=kind_labels.tabulate_sensitivity(draft.rows),
+        listing=tabulate(
+            draft.rows,
+            {
+                "Threshold": itemgetter("threshold"),
+                "What it decides": itemgetter("meaning"),
+                "Value": lambda row: number(row["value"]),
+                "Labels changed at −10\u00a0%": lambda row: f"{row['changed_below']:,}\u00a0of\u00a0{row['heads']:,}",
+                "Labels changed at +10\u00a0%": lambda row: f"{row['changed_above']:,}\u00a0of\u00a0{row['heads']:,}",
+            },
+        ),
         tab="Thresholds",
     )
 

@@ -114,7 +114,10 @@ def _build_side(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[str, Row]) -> list[alt.Chart]:
     """The points in each colouring, one of which is visible; the ring of the chosen head; what the pointer meets."""
     size = 60 if len(rows) <= MANY else 34
-    x, y = (alt.Scale(domain=_find_extent([row[axis] for row in rows]), nice=False) for axis in "xy")
+    places = [[row[axis] for row in rows] for axis in "xy"]
+    rooms = [0.04 * (max(along) - min(along)) or 1.0 for along in places]
+    ends = ([min(along) - room, max(along) + room] for along, room in zip(places, rooms, strict=True))
+    x, y = (alt.Scale(domain=domain, nice=False) for domain in ends)
     base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x).title(_name_axis("First", axes["x"])).axis(**THINNED),
         y=alt.Y("y:Q", scale=y).title(_name_axis("Second", axes["y"])),
@@ -159,11 +162,6 @@ def _colour_points(points: alt.Chart, column: str, scale: alt.Scale) -> alt.Char
     legend = alt.Legend(**place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g", tickCount=2)
     coloured: alt.Chart = points.encode(color=alt.Color(f"{column}:Q", title=None, legend=legend, scale=scale))
     return coloured.transform_filter(f"quantity == '{column}' && isValid(datum.{column})")
-
-
-def _find_extent(places: Sequence[float]) -> list[float]:
-    room = 0.04 * (max(places) - min(places)) or 1.0
-    return [min(places) - room, max(places) + room]
 
 
 def _name_points(
@@ -215,21 +213,21 @@ NO_PATTERN = "none"  # In place of a pattern, for a head that has none
 def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[Row]) -> str:
     """Axes of the map, and how firm the kinds are (``head_map``, its axes, ``measures``)."""
     share = next((row for row in measures if row["measure"] == "plane_share"), None)
+    where = {"x": "to the right", "y": "upwards"}
+    mostly = [
+        f"{where[row['axis']]} {CURVES[row['curve']]} {'rises' if row['direction'] > 0 else 'falls'} most"
+        for row in axes
+        if row["share"] > 0
+    ]
     moved = sum(not row["kept"] for row in heads)
     return join_sentences(
         f"Two axes hold {format_share(share)} of the differences between the curves of {count(len(heads), 'head')}: "
-        f"{' and '.join(_describe_axis(row) for row in axes if row['share'] > 0)}."
+        f"{' and '.join(mostly)}."
         if share
         else "",
         f"{moved:,} of {count(len(heads), 'head')} {'changes' if moved == 1 else 'change'} kind if one threshold is "
         "halved, doubled or changed by 10 %.",
     )
-
-
-def _describe_axis(row: Row) -> str:
-    where = {"x": "to the right", "y": "upwards"}[row["axis"]]
-    way = "rises" if row["direction"] > 0 else "falls"
-    return f"{where} {CURVES[row['curve']]} {way} most"
 
 
 def format_share(row: Row) -> str:

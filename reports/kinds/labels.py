@@ -6,14 +6,12 @@ nearest; marks of heads that meet a rule are filled, and the others are hollow, 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from statistics import fmean
 
 import altair as alt
 
-from reports.findings.listings import Listing, tabulate
 from reports.findings.numbers import NAMES, Row, count, describe_course, drop_nulls, join_sentences, number, percent
 
 KINDS = ("Retriever", "Mixer", "Reset")  # The kinds of heads, in the order of every chart and table
@@ -130,39 +128,18 @@ def find_halfway(curves: Sequence[Row]) -> int:
 
 
 def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
-    """Metrics of the kinds halfway, and where they are lowest in Reset heads (``curves_by_label``)."""
-    each = "; ".join(_describe_each(curves, metric) for metric in metrics)
-    resets = (_describe_resets(curves, metric) for metric in metrics)
-    halfway = f"At N = {find_halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
-    return join_sentences(f"{halfway} {each}.", *resets)
-
-
-def _describe_each(curves: Sequence[Row], metric: str) -> str:
-    place = (metric, find_halfway(curves))
-    means = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == place}
-    text = ", ".join(f"{number(means[label])} in {_NOUNS[label][1]}" for label in LABELS if label in means)
-    return f"{NAMES[metric]} is {text}"
-
-
-def _describe_resets(curves: Sequence[Row], metric: str) -> str:
-    """Describe the course of a metric of Reset heads up to halfway, beyond which it rises to 1 in every head."""
-    until = find_halfway(curves)
-    points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
-    return f"{NAMES[metric]} of Reset heads {describe_course(points, 'mean')}." if len(points) > 2 else ""
-
-
-def tabulate_sensitivity(rows: Iterable[Row]) -> Listing:
-    """Number of labels that depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
-    return tabulate(
-        rows,
-        {
-            "Threshold": itemgetter("threshold"),
-            "What it decides": itemgetter("meaning"),
-            "Value": lambda row: number(row["value"]),
-            "Labels changed at −10\u00a0%": lambda row: f"{row['changed_below']:,}\u00a0of\u00a0{row['heads']:,}",
-            "Labels changed at +10\u00a0%": lambda row: f"{row['changed_above']:,}\u00a0of\u00a0{row['heads']:,}",
-        },
-    )
+    """Metrics of the kinds halfway, and the course of Reset heads to there (``curves_by_label``)."""
+    halfway, each, resets = find_halfway(curves), [], []
+    for metric in metrics:
+        rows = [row for row in curves if row["metric"] == metric]
+        means = {row["label"]: row["mean"] for row in rows if row["n"] == halfway}
+        text = ", ".join(f"{number(means[label])} in {_NOUNS[label][1]}" for label in LABELS if label in means)
+        each.append(f"{NAMES[metric]} is {text}")
+        points = [row for row in rows if row["label"] == "Reset" and row["n"] <= halfway]
+        if len(points) > 2:
+            resets.append(f"{NAMES[metric]} of Reset heads {describe_course(points, 'mean')}.")
+    last = max(row["n"] for row in curves)
+    return join_sentences(f"At N = {halfway:,}, of at most {last:,}, {'; '.join(each)}.", *resets)
 
 
 SHAPES = dict(zip(LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
@@ -236,12 +213,6 @@ def dots(
         mark.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip).transform_filter(which)
         for which, mark in marks
     ]
-
-
-def label_dash() -> alt.StrokeDash:
-    """Dashes of a line by ``label``."""
-    scale = alt.Scale(domain=list(LABELS), range=list(DASHES.values()))
-    return alt.StrokeDash("label:N", title=None, scale=scale)
 
 
 def stack_shares(rows: Sequence[Row], column: str) -> list[Row]:

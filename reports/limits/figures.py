@@ -141,15 +141,6 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     )
 
 
-def describe_head_convergence(heads: Sequence[Row]) -> str:
-    """The heads nearest to uniform weights and farthest from them (``convergence``)."""
-    least, most = find_ends(heads, "effective_share")
-    return (
-        f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "
-        f"{most['n_keys']:,} keys; farthest is {name_head(least)}, with {percent(least['effective_share'])}."
-    )
-
-
 def describe_distinguishable(rows: Sequence[Row]) -> str:
     """The N at which the share is within the reported band, and in how many heads (``distinguishable_by_n``)."""
     low, high = rows[0]["band_low"], rows[0]["band_high"]
@@ -315,42 +306,6 @@ def draw_convergence(rows: Sequence[Row]) -> alt.LayerChart:
     )
 
 
-def draw_convergence_of_heads(rows: Sequence[Row]) -> alt.LayerChart:
-    """Effective keys over all keys, a dot for each head, layer by layer (``convergence``)."""
-    y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
-    shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
-    shown |= {"largest_deviation": "Largest |p − 1/n|"}
-    tooltip = [*HEAD, *tooltips(".3~g", **shown)]
-    return layer_chart(
-        keep_columns(rows, "layer", "head", "n_keys", *shown),
-        "Head by head",
-        f"Dot plot, a dot for each head, layer by layer. {describe_head_convergence(rows)}",
-        level(1, "uniform"),
-        alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(rows), y=y, tooltip=tooltip),
-    )
-
-
-def draw_distinguishable(rows: Sequence[Row]) -> alt.LayerChart:
-    """Share of the selected keys told apart against N, with the reported band (``distinguishable_by_n``)."""
-    last, low, high = rows[-1]["n"], rows[0]["band_low"], rows[0]["band_high"]
-    y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
-    base = alt.Chart().encode(x=n_axis(last))
-    shown = {"share": "Share told apart", **ENDS, "p10": "10 % of heads below"}
-    shown |= {"p90": "10 % of heads above", "heads_within": "Share of the heads within the band"}
-    tooltip = tooltips(".3~g", n="N", **shown)
-    return layer_chart(
-        rows,
-        "Share of the selected keys that can be told apart",
-        f"Line chart against N on a log axis, with the reported band. {describe_distinguishable(rows)}",
-        level(low, f"{low:.2f}"),
-        level(high, f"{high:.2f}"),
-        base.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
-        *([base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q"))] if drop_nulls(rows, "low") else []),
-        base.mark_line(style="mean").encode(y=y("share:Q")),
-        points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(rows) == 1),
-    )
-
-
 def draw_sensitivity(rows: Sequence[Row]) -> alt.LayerChart:
     """Spectral norm of the softmax Jacobian against the temperature, with bounds (``sensitivity_bounds_model``)."""
     floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows]
@@ -461,19 +416,35 @@ def _build_convergence(source: Source) -> Figure | None:
     if not rows or not heads:
         return None
     several = len(list_sizes(rows)) > 1
+    least, most = find_ends(heads, "effective_share")
+    told = (
+        f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "
+        f"{most['n_keys']:,} keys; farthest is {name_head(least)}, with {percent(least['effective_share'])}."
+    )
+    y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
+    shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
+    shown |= {"largest_deviation": "Largest |p − 1/n|"}
+    tooltip = [*HEAD, *tooltips(".3~g", **shown)]
+    chart = layer_chart(
+        keep_columns(heads, "layer", "head", "n_keys", *shown),
+        "Head by head",
+        f"Dot plot, a dot for each head, layer by layer. {told}",
+        level(1, "uniform"),
+        alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(heads), y=y, tooltip=tooltip),
+    )
     return Figure(
         "convergence-uniform",
         "Convergence to uniform weights",
         join_sentences(
             describe_convergence(rows, source.ask_study("limit_exponents_of_model").rows()),
-            describe_head_convergence(heads),
+            told,
             describe_key_budgets(source.ask_query("key_budgets_of_model").rows(), source.ask_study("measures").rows()),
         ),
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
         "heads. The paper draws no such figure.",
         answer,
-        charts=(*([draw_convergence(rows)] if several else []), draw_convergence_of_heads(heads)),
+        charts=(*([draw_convergence(rows)] if several else []), chart),
         tab="Uniform weights",
         titled=True,
     )
@@ -484,15 +455,33 @@ def _build_distinguishable(source: Source) -> Figure | None:
     rows = answer.rows()
     if not rows:
         return None
+    told = describe_distinguishable(rows)
+    last, low, high = rows[-1]["n"], rows[0]["band_low"], rows[0]["band_high"]
+    y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart().encode(x=n_axis(last))
+    shown = {"share": "Share told apart", **ENDS, "p10": "10 % of heads below"}
+    shown |= {"p90": "10 % of heads above", "heads_within": "Share of the heads within the band"}
+    tooltip = tooltips(".3~g", n="N", **shown)
+    chart = layer_chart(
+        rows,
+        "Share of the selected keys that can be told apart",
+        f"Line chart against N on a log axis, with the reported band. {told}",
+        level(low, f"{low:.2f}"),
+        level(high, f"{high:.2f}"),
+        base.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
+        *([base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q"))] if drop_nulls(rows, "low") else []),
+        base.mark_line(style="mean").encode(y=y("share:Q")),
+        points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(rows) == 1),
+    )
     return Figure(
         "distinguishable-share",
         "Share of the selected keys that can be told apart",
-        describe_distinguishable(rows),
+        told,
         "Share of the selected keys that are nearer to s_N than every key left out, R(rₘᵢₙ, N), from N = 2 on, since "
         "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
         "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",
         answer,
-        charts=(draw_distinguishable(rows),),
+        charts=(chart,),
         tab="Told apart",
         broad=True,
     )

@@ -8,7 +8,6 @@ from statistics import median
 import altair as alt
 
 from reports.chance import figures as chance
-from reports.chance import figures as chance_figures
 from reports.chance.figures import FLOOR
 from reports.elements import (
     ENDS,
@@ -141,19 +140,6 @@ def describe_fewer_heads(curves: Sequence[Row]) -> str:
     )
 
 
-def describe_extremes(heads: Sequence[Row], metric: str) -> str:
-    """The heads in which one metric is smallest and largest (``heads_at_n``)."""
-    rows = drop_nulls(heads, metric)
-    middle = median(row[metric] for row in rows)
-    return f"{NAMES[metric]} is {describe_range(rows, metric)}; the median is {number(middle)}."
-
-
-def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:
-    """Number of blank cells of the map (``heads_at_n``); empty if none is."""
-    missing = len(heads) - len(drop_nulls(heads, metric))
-    return f"Blank: {count(missing, 'head')} with {n} keys or fewer." if missing else ""
-
-
 def describe_elbows(heads: Sequence[Row]) -> str:
     """Elbows of the heads (``elbow_by_head``)."""
     elbows = [row["elbow_n"] for row in drop_nulls(heads, "elbow_n")]
@@ -239,7 +225,7 @@ def _build_others(nulls: Sequence[Row], twin: Sequence[Row] | None, metric: str,
     """Build the curves to compare with, a row for each line and N up to the model's last."""
     lines = [
         {"label": label, "n": row["n"], "mean": row["null_value"]}
-        for null, label in chance_figures.NULLS.items()
+        for null, label in chance.NULLS.items()
         for row in nulls
         if (row["measure"], row["null_model"]) == (metric, null)
     ]
@@ -273,45 +259,6 @@ def draw_metric_bounds(curves: Sequence[Row], *, metric: str, elbow_n: int | Non
         outside,
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=single),
     )
-
-
-def draw_metric_map(rows: Sequence[Row], *, metric: str, n: int) -> alt.LayerChart:
-    """Precision or Recall of every head at one N, written where there is room (``heads_at_n``)."""
-    columns = len({row["head"] for row in rows})
-    name, known = NAMES[metric], drop_nulls(rows, metric)
-    values: list[float] = [row[metric] for row in known]
-    base, height = head_grid(rows)
-    cells = base.mark_rect().encode(
-        color=colour_cells(metric, height, ".2~f"), tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})]
-    )
-    text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
-    written = write_in_cells(base, text, f"datum.{metric}", middle)
-    return layer_chart(
-        known,
-        f"{name} of every head at N = {n}",
-        f"Heat map of {name}, layers by heads, at N = {n}. {describe_extremes(rows, metric)}",
-        cells,
-        *(written if columns <= WRITTEN_HEADS and height >= WRITTEN_HEIGHT * len(list_layers(rows)) else []),
-        height=height,
-    )
-
-
-def draw_elbows(heads: Sequence[Row]) -> alt.LayerChart:
-    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range (``elbow_by_head``)."""
-    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in drop_nulls(heads, "elbow_n"))
-    inside, beyond = ELBOW_RANGES
-    rows = [
-        {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
-        for first, name in sorted(bins)
-    ]
-    order = [name for _, name in sorted(bins)]
-    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, **THINNED)
-    y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
-    color = colour_bars("range", ELBOW_RANGES)
-    tooltip = tooltips(bin="Elbow at N", heads="Heads")
-    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by N of their elbow. {describe_elbows(heads)}"
-    return layer_chart(rows, "Elbow of every head", description, bars)
 
 
 def _find_elbow_bin(n: int) -> tuple[int, str]:
@@ -370,8 +317,8 @@ def _build_metric(source: Source, metric: str) -> Figure:
     rows = join_bounds(table.to_pylist(), metric)
     if not rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    nulls = source.ask_query("separability_by_n").rows()
-    twin = _read_twin(source)
+    nulls, twin = source.ask_query("separability_by_n").rows(), _read_twin(source)
+    drawn = chance.name_drawn_sequences(nulls[0], source.overview["sequences"]) if nulls else ""
     return draft.show(
         join_sentences(
             describe_curve(rows, metric),
@@ -382,7 +329,10 @@ def _build_metric(source: Source, metric: str) -> Figure:
             "Line: mean over heads.",
             FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
-            _describe_nulls(nulls[0], source) if nulls else "",
+            f"The nulls are drawn for {drawn}, at N on a log grid; value states of all keys but the sink and the last "
+            "are shuffled."
+            if nulls
+            else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
@@ -394,14 +344,6 @@ def _build_metric(source: Source, metric: str) -> Figure:
         ),
         tab="Precision, Recall",
         charts=(draw_metric_curves(table.to_pylist(), nulls, twin, metric=metric),),
-    )
-
-
-def _describe_nulls(row: Row, source: Source) -> str:
-    drawn = chance.name_drawn_sequences(row, source.overview["sequences"])
-    return (
-        f"The nulls are drawn for {drawn}, at N on a log grid; value states of all keys but the sink and the last are "
-        "shuffled."
     )
 
 
@@ -442,16 +384,30 @@ def _describe_settings(source: Source) -> str:
 
 def _build_elbows(source: Source) -> Figure:
     draft = Draft("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
+    told = describe_elbows(draft.rows)
     if not drop_nulls(draft.rows, "elbow_n"):
-        why = source.explain_empty(describe_elbows(draft.rows)) if source.last_n else NOTHING_SELECTED
-        return draft.leave_empty(why)
+        return draft.leave_empty(source.explain_empty(told) if source.last_n else NOTHING_SELECTED)
+    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in drop_nulls(draft.rows, "elbow_n"))
+    inside, beyond = ELBOW_RANGES
+    rows = [
+        {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
+        for first, name in sorted(bins)
+    ]
+    order = [name for _, name in sorted(bins)]
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, **THINNED)
+    y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
+    color = colour_bars("range", ELBOW_RANGES)
+    tooltip = tooltips(bin="Elbow at N", heads="Heads")
+    bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
+    description = f"Bar chart of the number of heads by N of their elbow. {told}"
+    chart = layer_chart(rows, draft.title, description, bars)
     return draft.show(
-        join_sentences(describe_model_elbow(only_row(source.ask_query("elbows_model"))), describe_elbows(draft.rows)),
+        join_sentences(describe_model_elbow(only_row(source.ask_query("elbows_model"))), told),
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
         tab="Elbows",
-        charts=(draw_elbows(draft.rows),),
+        charts=(chart,),
     )
 
 
@@ -459,11 +415,30 @@ def _build_map(source: Source, metric: str) -> Figure:
     draft = Draft(f"{metric}-map", f"{NAMES[metric]} of every head", source.ask_query("heads_at_n", n=source.n))
     table = draft.table.select(["layer", "head", "sequences", metric])
     rows: list[Row] = table.to_pylist()
-    if not drop_nulls(rows, metric):
+    known = drop_nulls(rows, metric)
+    if not known:
         return draft.leave_empty(NOTHING_SELECTED)
-    fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {source.n}."
+    values: list[float] = [row[metric] for row in known]
+    name, n, blank = NAMES[metric], source.n, len(rows) - len(known)
+    told = f"{name} is {describe_range(known, metric)}; the median is {number(median(values))}."
+    fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {n}."
+    columns = len({row["head"] for row in rows})
+    base, height = head_grid(rows)
+    cells = base.mark_rect().encode(
+        color=colour_cells(metric, height, ".2~f"), tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})]
+    )
+    text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
+    written = write_in_cells(base, text, f"datum.{metric}", middle)
+    chart = layer_chart(
+        known,
+        f"{name} of every head at N = {n}",
+        f"Heat map of {name}, layers by heads, at N = {n}. {told}",
+        cells,
+        *(written if columns <= WRITTEN_HEADS and height >= WRITTEN_HEIGHT * len(list_layers(rows)) else []),
+        height=height,
+    )
     return draft.show(
-        join_sentences(describe_extremes(rows, metric), describe_blanks(rows, metric, source.n)),
+        join_sentences(told, f"Blank: {count(blank, 'head')} with {n} keys or fewer." if blank else ""),
         join_sentences(
             "Mean over sequences; the colours span the values of this study.",
             FLOOR if metric == "precision" else "",
@@ -471,5 +446,5 @@ def _build_map(source: Source, metric: str) -> Figure:
         ),
         part=table,
         tab="Head by head",
-        charts=(draw_metric_map(rows, metric=metric, n=source.n),),
+        charts=(chart,),
     )

@@ -7,7 +7,6 @@ import altair as alt
 
 from reports.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
 from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
-from reports.findings import numbers
 from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 from reports.kinds.labels import add_nearest, dots
@@ -59,41 +58,14 @@ def explain_no_sink_effect(curve: Sequence[Row]) -> str:
     return "Recall, or ρ₀, is the same in all heads at every N, so there is no correlation."
 
 
-def describe_sink_heads(heads: Sequence[Row], n: int) -> str:
-    """Ranges of the correlated quantities over heads (``sink_heads`` at ``n``)."""
-    rows = select_sink_points(heads)
-    return (
-        f"At N = {n}, ρ₀ of {count(len(rows), 'head')} is {describe_range(rows, 'rho_0')}, and Recall "
-        f"{describe_range(rows, 'recall')}."
-    )
-
-
-def select_sink_points(heads: Sequence[Row]) -> list[Row]:
-    """The heads that have both ρ_0 and Recall (``sink_heads``)."""
-    return drop_nulls(drop_nulls(heads, "rho_0"), "recall")
-
-
 TITLE = "Correlation of Recall with ρ₀"
 
 _y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(domain=[-1, 1]))
 
 
-def _draw_effect(rows: Sequence[Row]) -> alt.LayerChart:
-    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
-    return layer_chart(
-        rows,
-        TITLE,
-        f"Line chart against N on a log axis. {describe_sink_effect(rows)}",
-        level(0, ""),
-        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
-        base.mark_line(style="mean").encode(y=_y("correlation:Q")),
-        points(_add_tooltip(base), always=len(numbers.drop_nulls(rows, "correlation")) == 1),
-    )
-
-
 def draw_effects(curves: Sequence[Row]) -> alt.LayerChart:
     """The same correlation for several studies, a line each (Figure 6; ``sink_effect`` with the column study)."""
-    rows: list[Row] = numbers.drop_nulls(curves, "correlation")
+    rows: list[Row] = drop_nulls(curves, "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
     color, dash = distinguish_lines("study", studies)
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)), color=color)
@@ -127,7 +99,8 @@ def _draw_heads(heads: Sequence[Row], n: int) -> alt.LayerChart:
     return layer_chart(
         rows,
         f"Recall at N = {n} against ρ₀",
-        f"Dot plot of Recall against ρ₀, one dot for each head. {describe_sink_heads(rows, n)}",
+        f"Dot plot of Recall against ρ₀, one dot for each head. At N = {n}, ρ₀ of {count(len(rows), 'head')} is "
+        f"{describe_range(rows, 'rho_0')}, and Recall {describe_range(rows, 'recall')}.",
         *dots(rows, x, y, tooltip),
     )
 
@@ -149,13 +122,24 @@ def _build_effect(source: Source) -> Figure:
         why = explain_no_sink_effect(draft.rows) if draft.rows else NOT_ANALYSED
         return draft.leave_empty(why if source.last_n else NOTHING_SELECTED)
     peak = select_shown(draft.rows)["n"]
-    heads = select_sink_points(source.ask_query("sink_heads", n=peak).rows())
+    heads = drop_nulls(drop_nulls(source.ask_query("sink_heads", n=peak).rows(), "rho_0"), "recall")
+    told = describe_sink_effect(draft.rows)
+    base = alt.Chart().encode(x=n_axis(max(row["n"] for row in draft.rows)))
+    chart = layer_chart(
+        draft.rows,
+        TITLE,
+        f"Line chart against N on a log axis. {told}",
+        level(0, ""),
+        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
+        base.mark_line(style="mean").encode(y=_y("correlation:Q")),
+        points(_add_tooltip(base), always=len(drop_nulls(draft.rows, "correlation")) == 1),
+    )
     return draft.show(
-        describe_sink_effect(draft.rows),
+        told,
         "Line: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Dots: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
         paper="Figure 6",
         marks="Band: 95 % interval over sequences. Hollow: heads that meet no rule, in the colour of the nearest kind.",
-        charts=(_draw_effect(draft.rows), *([_draw_heads(heads, peak)] if heads else [])),
+        charts=(chart, *([_draw_heads(heads, peak)] if heads else [])),
     )

@@ -9,7 +9,7 @@ import pytest
 from reports.findings.claims import format_decisive
 from reports.findings.numbers import number
 from reports.kinds.labels import LABELS
-from reports.overviews import _split_numbers, write_comparison, write_index
+from reports.overviews import write_comparison, write_index
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse
@@ -214,9 +214,3 @@ def test_both_pages_in_a_browser(
             assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
         finally:
             browser.as_opened()
-
-
-def test_studies_are_listed_as_their_numbers_grow() -> None:
-    names = ["step128", "step0", "a", "step32", "step32-b2", "step256", "step32-b10"]
-    listed = ["a", "step0", "step32", "step32-b2", "step32-b10", "step128", "step256"]
-    assert sorted(names, key=_split_numbers) == listed

@@ -95,26 +95,6 @@ def test_pointing_at_a_curve_shows_its_numbers(unfolded: Browser) -> None:
 
 
 @pytest.mark.slow
-def test_the_contents_stand_beside_the_text_and_follow_it(unfolded: Browser) -> None:
-    current = "return [...document.querySelectorAll('.contents [aria-current]')].map(link => link.hash)"
-    unfolded.run("scrollTo({top: 0, behavior: 'instant'})")
-    unfolded.wait(f"{current}.join() == '#summary'")
-    left, right = unfolded.run(
-        "return [document.querySelector('.contents').getBoundingClientRect().right,"
-        "document.querySelector('main').getBoundingClientRect().left]"
-    )
-    assert left < right
-    for section in ("kinds", "appendix", "explore"):
-        unfolded.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
-        unfolded.wait(f"{current}.join() == '#{section}'")
-        top, bottom = unfolded.run(
-            "const box = document.querySelector('.contents [aria-current]').getBoundingClientRect();"
-            "return [box.top, box.bottom]"
-        )
-        assert 0 <= top < bottom <= unfolded.run("return innerHeight")
-
-
-@pytest.mark.slow
 def test_headings_cells_and_labels_are_whole_and_nothing_overflows(browser: Browser, report: ReportSummary) -> None:
     browser.visit("about:blank")  # what is open would be drawn again at this width
     wider = (

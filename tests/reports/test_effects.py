@@ -8,11 +8,10 @@ import pytest
 from reports.effects import figures as effects
 from reports.effects.figures import build_sections
 from reports.figures import Figure, find_source
-from reports.findings.numbers import number
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL
-from tests.reports.drawings import build_figures, changed, drawn
+from tests.reports.drawings import build_figures, changed, drawn, parts
 
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
@@ -35,24 +34,15 @@ def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnect
     assert {row["policy"] for row in knowing} == {"sink_recent"}
 
 
-COLOURS = 4
-"""Colours that lines have in turn."""
-
-
-def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
+def test_every_policy_has_a_panel_and_there_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
+    """Four colours repeat, dashes do not with them."""
     rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
     assert {name for names in effects.PANELS.values() for name in names} == {*effects.POLICIES}
     for panel, names in effects.PANELS.items():
-        told = [{**rows[0], "policy": name} for name in names]
-        chart = effects.draw_loss_by_keys(told, panel=panel).to_dict()
-        scale = next(
-            part["encoding"]["strokeDash"]["scale"]
-            for part in chart["layer"]
-            if "strokeDash" in part.get("encoding", {})
-        )
-        lines = len({*names} - {*effects.CONTROLS})
-        looks = {(place % COLOURS, str(dash)) for place, dash in enumerate(scale["range"])}
-        assert len(scale["domain"]) == len(looks) == lines
+        chart = effects.draw_loss_by_keys([{**rows[0], "policy": name} for name in names], panel=panel).to_dict()
+        dashes = [part["encoding"]["strokeDash"] for part in parts(chart) if "strokeDash" in part.get("encoding", {})]
+        looks = {(place % 4, str(dash)) for place, dash in enumerate(dashes[0]["scale"]["range"])}
+        assert len(looks) == len({*names} - {*effects.CONTROLS})
 
 
 def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:
@@ -68,13 +58,6 @@ def test_zero_is_preferred_to_other_kinds(small: duckdb.DuckDBPyConnection, rows
         other = ask(small, "ablation_by_head", study=SMALL.study).rows()
     assert {row["kind"] for row in other} == {"mean"}
     assert "replaced by its mean" in effects.describe_ablation(other)
-
-
-def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
-    most = max(rows, key=lambda row: row["delta_loss"])
-    said = effects.describe_ablation(rows)
-    assert f"layer {most['layer']}, head {most['head']}" in said
-    assert f"above 0 in {sum(row['low'] > 0 for row in rows)} of {len(rows)} heads" in said
 
 
 def associated(measure: str, correlation: float, p: float, p_holm: float) -> dict[str, Any]:
@@ -108,23 +91,10 @@ def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.
     assert shown == pytest.approx({(layer, head): loss for layer, head, loss in losses}, rel=1e-5)
 
 
-def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConnection) -> None:
-    policies = ask(small, "loss_by_keys", study=SMALL.study).rows()
-    same, elbow, recent = (
-        number(row["delta_loss"])
-        for name in ("same_n", "elbow", "sink_recent")
-        for row in policies
-        if (row["policy"], row["budget"]) == (name, 0.1)
-    )
-    said = effects.describe_budgets(policies)
-    assert f"that see the weights, “same N” costs least, {same} nats, and “N by elbow” most, {elbow}" in said
-    assert f"that know only past statistics, “sink and recent” costs least, {recent} nats" in said
-
-
 def test_losses_diverge_from_0_with_labels_a_factor_apart(rows: list[dict[str, Any]]) -> None:
     """Labels in equal steps lay on top of one another at the ends of the colour bar, whose scale is logarithmic."""
     losses = [row | {"delta_loss": loss} for row, loss in zip(rows, (-0.02, 0.0, 0.5, 2.5), strict=False)]
-    chart = effects.draw_loss_map(losses).to_dict()
+    chart = effects.draw_map(losses, "delta_loss", "Loss", "").to_dict()
     (colour,) = (part["encoding"]["color"] for part in chart["layer"] if "color" in part.get("encoding", {}))
     assert colour["scale"] == {"type": "symlog", "constant": 0.01, "domain": [-2.5, 2.5], "range": "diverging"}
     assert colour["legend"]["values"] == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1]

@@ -1,6 +1,5 @@
 """The explorer as a specification: what it holds, what it leaves out, and that it draws whatever a study is like."""
 
-import json
 from typing import Any
 
 import pytest
@@ -56,10 +55,6 @@ def test_what_no_head_has_is_no_choice() -> None:
     assert options[2] == ["auc_at_n", "recall_at_n", "precision_at_n", "sink_weight", "elbow_n", "rho_0"]
 
 
-def describe(heads: list[Row], examples: list[Row]) -> str:
-    return explorer.describe_explorer(heads, 4, *explorer.choose_first(heads, examples))
-
-
 def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_sink() -> None:
     """Without one that has a clear example with a head that looks at the token before; without both with a kind."""
     heads = made()[0]
@@ -76,7 +71,6 @@ def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_s
         )
     ]
     assert explorer.choose_first(heads, strongest) == (heads[2], strongest[3])
-    assert "layer 0, head 2 is shown first: of those labelled induction" in describe(heads, strongest)
     heads[2] |= {"patterns": "induction, sink"}
     assert explorer.choose_first(heads, strongest) == (heads[3], strongest[4])
     strongest[4] |= {"held": 0.49}
@@ -87,27 +81,6 @@ def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_s
         "the clearest that does not rest on the sink"
     )
     assert explorer.choose_first(heads[:2], strongest[1:3]) == (heads[0], None)
-
-
-def test_signed_quantities_diverge_from_0_and_others_do_not() -> None:
-    heads, curves = made()
-    heads[0] |= {"rho_0": -0.4}
-    text = json.dumps(specify(heads, curves))
-    assert text.count('"range": "diverging"') == 1
-    assert "'rho_0': 0.4" in text
-    assert text.count('"range": "heatmap"') == 1
-
-
-def test_blank_cells_are_counted_and_explained() -> None:
-    heads, _ = made()
-    heads[1] |= {"rho_0": None}
-    heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "label": "Other"}
-    told = describe(heads, [])
-    assert (
-        "2 heads without a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0." in told
-    )
-    assert "1 head without a Recall at N = 4" in told
-    assert "1 head without an elbow." in told
 
 
 @pytest.mark.one_case

@@ -131,37 +131,45 @@ TOLD = {
     "coverage": ["bound_means SET premise_share = 0.77"],
     "width": ["bound_means SET recall_lower = 0.1 WHERE family = 'printed'"],
     "margins": ["bound_means SET margin = margin + 0.1"],
-    "norm-variation": ["assumption_norms SET cv_within_sequence = 0.77"],
-    "similarity-errors": ["assumption_similarity SET preferred = 'floor'"],
-    "similarity-model": ["assumption_similarity SET rho_0 = -0.77 WHERE layer IS NULL"],
-    "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1"],
-    "attention-by-position": ["assumption_weights SET t_1 = 9 WHERE layer IS NULL"],
-    "weight-variants": ["assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1"],
-    "regimes": ["regimes_by_sequence SET first_n = 8 WHERE regime = 'IV'"],
-    "parameter-effects": ["parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'"],
+    "norm-variation": ["assumption_norms SET cv_within_sequence = 0.77 → 77 %"],
+    "similarity-errors": ["assumption_similarity SET preferred = 'floor' → better in all of them"],
+    "similarity-model": ["assumption_similarity SET rho_0 = -0.77 WHERE layer IS NULL → ρ₀ = −0.77"],
+    "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1 → 0.77 at distance 1 "],
+    "attention-by-position": ["assumption_weights SET t_1 = 9 WHERE layer IS NULL → up to position 9"],
+    "weight-variants": [
+        "assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1 → 6 heads 'too_short'"
+    ],
+    "regimes": ["regimes_by_sequence SET first_n = 8 WHERE regime = 'IV' → m₂ = 8"],
+    "parameter-effects": [
+        "parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd' → In the other direction: d"
+    ],
     "monte-carlo": ["monte_carlo SET recall_holds = false WHERE n = 4"],
-    "printed-gaps": ["monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4"],
-    "failures": ["monte_carlo SET precision_gap = -0.9, precision_holds = false WHERE n = 4"],
-    "sink-effect": ["selection_means_model SET correlation = -0.95 WHERE n = 3"],
-    "kinds-by-layer": ["head_taxonomy SET label = 'Mixer' WHERE query = 23"],
-    "kinds-plane": ["head_taxonomy SET cos_last_level = 0.77"],
+    "printed-gaps": ["monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4 → 0.77 below the bound"],
+    "failures": ["monte_carlo SET precision_gap = -0.9, precision_holds = false WHERE n = 4 → lies 0.9 below"],
+    "sink-effect": ["selection_means_model SET correlation = -0.95 WHERE n = 3 → is −0.95"],
+    "kinds-by-layer": ["head_taxonomy SET label = 'Mixer' WHERE query = 23 → no Retriever, 18 Mixers, no Reset head"],
+    "kinds-plane": ["head_taxonomy SET cos_last_level = 0.77 → on average at 0.77"],
     "kinds-sensitivity": ["kinds_moved SET label = 'Mixer' WHERE threshold = 'broad_share'"],
     "kinds-curves": ["selection_means SET precision = precision / 2"],
-    "kinds-patterns": ["measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'"],
+    "kinds-patterns": [
+        "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]' → (0.5 to 0.6)"
+    ],
     "context-metrics": ["selection_means_model SET recall = recall / 2 WHERE query = 23"],
     "context-elbows": ["selection_means_model SET precision = 1, recall = 1 WHERE n < 13 AND query = 23"],
-    "context-kinds": ["head_taxonomy SET label = 'Mixer' WHERE query = 5"],
+    "context-kinds": ["head_taxonomy SET label = 'Mixer' WHERE query = 5 → Mixer from 18 to"],
 }
-"""By figure, changes each of which its sentences tell."""
+"""By figure, changes each of which its sentences tell, with words that they then have."""
 
 BOTH = {
     "diagnostics": [
         "selection_means SET norm_s_without_last = 0.123 WHERE query = 23",
-        "selection_means SET cos_last = -0.123 WHERE query = 23 AND n = 1",
+        "selection_means SET cos_last = -0.123 WHERE query = 23 AND n = 1 → from −0.123 at N = 1",
     ],
-    "contributions": ["attention_by_position SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23"],
-    "spheres": ["principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1"],
-    "effective-dimension": ["principal_directions SET effective_dimension = 5.4321 WHERE layer = 2"],
+    "contributions": [
+        "attention_by_position SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23 → the sink 0.432"
+    ],
+    "spheres": ["principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1 → hold 70 %"],
+    "effective-dimension": ["principal_directions SET effective_dimension = 5.4321 WHERE layer = 2 → 5.43"],
 }
 """By figure, changes each of which its charts show and its sentences tell."""
 
@@ -174,11 +182,12 @@ def test_a_change_of_its_rows_shows_in_a_figure(
     build, figure = figures_of_three[key]
     told, drawn = tell(figure)
     for changes, sentences, rows in ((DRAWN, False, True), (TOLD, True, False), (BOTH, True, True)):
-        for change in changes.get(key, ()):
+        for change, _, words in (one.partition(" → ") for one in changes.get(key, ())):
             with changed(three, f"UPDATE {change}"):
                 told_after, drawn_after = tell(build_figures(three, THREE, build)[key])
             assert told_after != told or not sentences, change
             assert drawn_after != drawn or not rows, change
+            assert words in told_after.replace("\u00a0", " "), change
             assert not {"None", "nan"} & set(re.findall(r"\w+", told_after)), change
 
 

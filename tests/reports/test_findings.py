@@ -4,7 +4,6 @@ import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import settings as settings_findings
-from reports.assumptions import findings as attention_findings
 from reports.assumptions import findings as values_findings
 from reports.bounds import findings as bounds_findings
 from reports.chance import figures as chance_figures
@@ -12,16 +11,10 @@ from reports.claims import figures as claims_figures
 from reports.contexts import figures as contexts
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
-from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
 from reports.head_geometry import findings as geometry_findings
 from reports.headlines import findings as headlines_findings
-from reports.kinds import figures as kinds
-from reports.kinds import labels as kind_labels
-from reports.kinds.labels import find_halfway
-from reports.recovery import figures as recovery
 from reports.separation import figures as separation
-from reports.sink import figures as sink_figures
 
 
 @pytest.mark.parametrize(
@@ -130,37 +123,6 @@ def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
     assert "never above it" in separation.describe_envelope(within, "recall")
 
 
-def elbow(status: str | None, **found: float | None) -> Row:
-    """A row of ``elbow_by_head`` or ``elbows_model``, without an elbow unless one is given."""
-    row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "harmonic_mean": None}
-    return row | {"lowest_n": None, "lowest_harmonic_mean": None} | found
-
-
-def test_why_there_is_no_elbow_follows_from_the_status() -> None:
-    why = {
-        "no_decline": "after N = 2 the harmonic mean of Precision and Recall does not fall",
-        "trivial": "the only N is the trivial one, N = 1",
-        "no_bend": "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards",
-    }
-    for status, told in why.items():
-        assert separation.describe_elbows([elbow(status)] * 2) == f"No head has an elbow: {told}."
-        assert separation.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
-    text = separation.describe_elbows([elbow(status) for status in (None, *why)])
-    assert all(f"in 1 head {told}" in text for told in (*why.values(), "there is no N"))
-
-
-def test_learned_sinks_are_told_where_there_are_some() -> None:
-    """Studies of an earlier version do not know of any."""
-
-    def told(*learned: float | None) -> str:
-        return attention_findings.describe_learned_sinks([{"mean_learned_sink": one} for one in learned])
-
-    assert told(None, None) == told(0, 0) == ""
-    one, two = told(0, 0.25), told(0.5, 0.25, 0)
-    assert one.startswith("1 of 2 heads has a learned sink, which is not a key and takes 25\u00a0% of the attention")
-    assert two.startswith("2 of 3 heads have a learned sink, which is not a key and takes 37.5\u00a0% of")
-
-
 def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
     """A row of the query ``claims``, of one part."""
     part = {"measure": "m", "label": "M", "direction": "<=", "threshold": 0.2, "value": 0.5, "low": 0.4, "high": 0.6}
@@ -238,20 +200,6 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
     assert not [clause for clause in clauses if clause.endswith(".")]
 
 
-@pytest.mark.parametrize(
-    ("beyond", "twin", "cell"), [(None, None, []), (True, "supported", ["✓ supported; differs"]), (False, None, ["–"])]
-)
-def test_listings_have_a_cell_for_every_heading(beyond: bool | None, twin: str | None, cell: list[str]) -> None:
-    """A claim that is itself a difference from random weights has no verdict for them."""
-    rows = [claim("fits", verdict, beyond=beyond) | {"twin_verdict": twin} for verdict in reversed(VERDICTS)]
-    shown = claims_figures.tabulate_claims(rows, {"fits": "elbows"})
-    marks = ("✓ supported", "✗ not supported", "~ undecided", "? not testable")
-    assert [[one.replace("\u00a0", " ") for one in row[1:-1]] for row in shown.rows] == [[one, *cell] for one in marks]
-    assert {said or cells[-1] for said, cells in zip(shown.folded, shown.rows, strict=True)} == {"So it is of fits."}
-    assert {len(row) for row in shown.rows} == {len(shown.headings)}
-    assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
-
-
 def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
     """Of several measures the first with the verdict, with what it must exceed; the whole sentence is folded."""
     one = claim("a", "not supported")["parts"][0]
@@ -270,15 +218,6 @@ def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     premise = {"recall_coverage_premise": 1.0, "premise_share": 0.2, "premise_rows": 3}
     row = {"family": "printed", "kappa": kappa, "serves_best": best, "shown": best, "rows": 9, "precision_width": 0.4}
     return row | {"recall_width": 0.6} | shares | premise | changed
-
-
-@pytest.mark.parametrize(
-    ("best", "told"),
-    [(0.5, "At κ = 0.5, the smallest tried, "), (5, "At κ = 5, "), (50, "At κ = 50, the largest tried, ")],
-)
-def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
-    text = bounds_findings.describe_coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
-    assert told in text
 
 
 def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
@@ -398,35 +337,6 @@ def test_the_answer_stands_beside_all_three_controls() -> None:
     assert (nothing.answer, headlines_findings.describe_separation(nothing)[-10:]) == ("Not known", "Not known.")
 
 
-def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
-    never = {"premise_share": 0.0, "premise_rows": 0}
-    assert "so it favours no κ over another" in bounds_findings.describe_coverage([covered(0.5, best=True, **never)])
-    text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
-    assert "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences." in text
-
-
-def judged(column: str, share: float | None) -> Row:
-    return {f"{column}_holds": share, f"{column}_holds_meeting": share, f"{column}_points": 0 if share is None else 8}
-
-
-def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
-    lower = judged("precision", 1.0) | judged("recall", 0.9)
-    row = {"family": "printed"} | lower | judged("precision_upper", 0.3) | judged("recall_upper", 0.1)
-    text = bounds_findings.describe_monte_carlo([row])
-    assert text.count("so they fail at the majority of these") == 1
-    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at the majority of these.")
-    free = {"family": "scale_free"} | lower | judged("precision_upper", None) | judged("recall_upper", None)
-    assert "Upper" not in bounds_findings.describe_monte_carlo([free])
-
-
-def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
-    row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
-    rows = [row | {"low": 1.1 - half, "high": 1.1 + half} for half in (1e-9, 0.12, 0.08)]
-    assert recovery.describe_recovery(rows) == (
-        "3 of 3 planted parameters were fitted; 1 of 2 lie within their intervals, where 95 % are expected."
-    )
-
-
 def test_the_later_norm_is_the_mean_over_positions() -> None:
     """Of runs of positions of different lengths; the median of their means is no number of the model."""
     runs = ((0, 0, 1.0), (1, 1, 9.0), (2, 4, 5.0), (5, 9, 6.0))
@@ -445,134 +355,6 @@ def test_the_later_norm_is_the_mean_over_positions() -> None:
 )
 def test_a_title_names_no_folder_of_this_machine(model: str, name: str, title: str) -> None:
     assert settings_findings.name_model({"model": model, "model_name": name}) == title
-
-
-def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
-    """Over few sequences the mean norm varies more: the claim is about what is left over infinitely many."""
-    heads = [
-        {"sequences": 4, "cv_of_mean_norm": 0.1, "cv_within_sequence": 0.2, "cv_of_expected_norm": cv}
-        for cv in (0.0, 0.01, 0.05)
-    ]
-    text = values_findings.describe_norm_variation(heads)
-    assert text.replace("\u00a0", " ").endswith("extrapolated to infinitely many sequences, their mean varies by 1 %.")
-
-
-def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
-    """A row of ``sink_effect``, its interval ``spread`` to either side."""
-    low = high = None
-    if correlation is not None and spread is not None:
-        low, high = correlation - spread, correlation + spread
-    row = {"n": n, "heads": heads, "kv_heads": heads, "sequences": 4, "correlation": correlation}
-    return row | {"correlation_low": low, "correlation_high": high}
-
-
-EFFECT = [effect(1, None), effect(2, 0.4), effect(3, 0.6), effect(4, 0.05), effect(5, -0.3)]
-
-
-@pytest.mark.parametrize(
-    ("curve", "told"),
-    [
-        (EFFECT, "0.6 (0.5 to 0.7) at N = 3, where the paper finds its peak, and −0.3 (−0.4 to −0.2) at N = 5."),
-        ([effect(2, 0.4), effect(3, None)], "0.4 (0.3 to 0.5) at N = 2."),
-    ],
-)
-def test_the_correlation_is_told_where_the_paper_has_its_peak(curve: list[Row], told: str) -> None:
-    assert sink_figures.describe_sink_effect(curve) == (
-        f"Over all 100 heads, the correlation of mean Recall and ρ₀ is {told}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("heads", "told"),
-    [
-        (0, "No head has a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0."),
-        (1, "needs 3 heads or more; 1 head has a ρ₀."),
-        (2, "needs 3 heads or more; 2 heads have a ρ₀."),
-        (3, "is the same in all heads at every N"),
-    ],
-)
-def test_why_there_is_no_correlation(heads: int, told: str) -> None:
-    assert told in sink_figures.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
-
-
-def head(label: str, layer: int = 0, **changed: object) -> Row:
-    """A row of ``head_taxonomy``."""
-    row = {"layer": layer, "head": 0, "label": label, "nearest": label, "single_key": False, "margin": 0.2}
-    return row | {"agreement": 1.0, "other_share": 0.0} | changed
-
-
-def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
-    heads = [head("Retriever"), head("Reset"), head("Reset", agreement=0.25, other_share=0.5)]
-    text = kind_labels.describe_kinds([*heads, head("Other", nearest="Mixer", other_share=1.0)])
-    assert text.startswith(
-        "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
-    )
-    assert "On average 81.2\u00a0% of the sequences give a head its label" in text
-    assert "37.5\u00a0% of sequences and heads meet no rule" in text
-    assert "Every head meets a rule." in kind_labels.describe_kinds(heads)
-
-
-def threshold(name: str, below: int, above: int, *others: float) -> Row:
-    meaning = {"threshold": name, "meaning": f"what {name} decides", "value": 0.5}
-    least, most = others or (0.5, 0.5)
-    changed = {"changed_below": below, "changed_above": above, "heads": 12}
-    return meaning | changed | {"other_least": least, "other_most": most}
-
-
-def test_the_threshold_that_matters_most_is_named() -> None:
-    rows = [threshold("last_high", 1, 0, 0.2, 0.5), threshold("last_weak", 0, 3, 0.4, 0.8), threshold("broad", 0, 0)]
-    assert kind_labels.describe_sensitivity(rows) == (
-        "The labels depend most on last_weak: lowering it by 10 % changes 0, and raising it by 10 % changes 3 of "
-        "12 labels. "
-        "1 of 3 thresholds changes none. If one threshold is halved, doubled or changed by 10 %, between 20\u00a0% "
-        "(last_high) and 80\u00a0% (last_weak) of all sequences and heads meet no rule."
-    )
-    assert kind_labels.describe_sensitivity(rows[2:]).startswith(
-        "No threshold changes a label of 12 heads when it moves by 10 %. If one threshold is halved"
-    )
-
-
-def curve(label: str, metric: str, means: list[float]) -> list[Row]:
-    """Rows of ``curves_by_label`` at N = 1, 2, 4, 8 ..."""
-    return [
-        {"label": label, "metric": metric, "n": 2**index, "heads": 3, "mean": mean, "p10": mean, "p90": mean}
-        for index, mean in enumerate(means)
-    ]
-
-
-CURVES = [
-    *curve("Retriever", "precision", [0.9, 0.4, 0.2, 0.1, 1]),
-    *curve("Retriever", "recall", [1, 0.9, 0.8, 0.7, 1]),
-    *curve("Reset", "precision", [0.9, 0.3, 0.35, 0.5, 1]),
-    *curve("Reset", "recall", [1, 0.5, 0.4, 0.3, 1]),
-]
-
-
-def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
-    assert find_halfway(CURVES) == 8
-    text = kind_labels.describe_kind_curves(CURVES, "precision", "recall")
-    assert text == (
-        "At N = 8, of at most 16, Precision is 0.1 in Retrievers, 0.5 in Reset heads; Recall is 0.7 in Retrievers, 0.3 "
-        "in Reset heads. Precision of Reset heads falls from 0.9 at N = 1 to 0.5 at N = 8, and is lowest at N = 2 "
-        "(0.3). Recall of Reset heads falls from 1 at N = 1 to 0.3 at N = 8."
-    )
-
-
-def point(query: int, n: int, mean: float, half: float | None = 0.01) -> Row:
-    row = {"query": query, "n_keys": query + 1, "metric": "recall", "n": n, "heads": 4, "mean": mean}
-    return row | {"low": None if half is None else mean - half, "high": None if half is None else mean + half}
-
-
-def test_contexts_are_compared_where_both_have_the_n() -> None:
-    small = [point(7, 1, 1.0), point(7, 2, 0.5), point(7, 4, 0.4)]
-    large = [point(63, 1, 1.0), point(63, 2, 0.2), point(63, 4, 0.45), point(63, 16, 0.1)]
-    rows = [*large, *small, point(31, 2, 0.9)]
-    assert contexts.describe_metric(rows, "recall") == (
-        "From 8 to 64 tokens Recall changes most at N = 2, from 0.5 (0.49 to 0.51) to 0.2 (0.19 to 0.21)."
-    )
-    assert contexts.describe_metric([small[0], large[0]], "recall").startswith(
-        "Recall has no N to compare between 8 and 64 tokens."
-    )
 
 
 def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
@@ -600,74 +382,10 @@ def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
     )
 
 
-def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
-    shares = [
-        {"query": query, "label": label, "heads": round(12 * share), "share": share}
-        for query, found in ((7, (0.25, 0.5, 0.25, 0)), (15, (0.5, 0.5, 0, 0)), (63, (0.25, 0.25, 0.5, 0)))
-        for label, share in zip(kind_labels.LABELS, found, strict=True)
-    ]
-    changes = [{"query": 7, "next_query": 15, "changed": 3, "heads": 12}]
-    changes += [{"query": 15, "next_query": 63, "changed": 0, "heads": 12}]
-    assert contexts.describe_labels(shares, changes) == (
-        "From 8 to 64 tokens: Mixer from 6 to 3 heads, Reset from 3 to 6 heads. "
-        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64 tokens."
-    )
-
-
-def contrast(label: str, quantity: str, value: float, spread: float | None = 0.1) -> Row:
-    """A row of ``measures_by_label``, its interval ``spread`` to either side."""
-    ends = {"value_low": None, "value_high": None}
-    ends |= {} if spread is None else {"value_low": value - spread, "value_high": value + spread}
-    return {"label": label, "quantity": quantity, "heads": 3, "strongest": "1.0, 0.1", "value": value, **ends}
-
-
-SEEN = {"layers": 0, "all_layers": 18, "fewest": None, "most": None, "queries": 1023}
-"""A row of ``queries_that_see_the_sink`` of a model without windows."""
-
-CONTRASTS = [contrast("sink", "recall", -0.3), contrast("previous", "recall", 0.05), contrast("sink", "reset", 0.5)]
-
-
-def test_heads_are_counted_by_what_they_look_at_and_compared_with_the_others() -> None:
-    told = kinds.describe_patterns(CONTRASTS, SEEN)
-    assert told == (
-        "Heads by what they look at: sink 3, previous 3; a head may have several labels, or none. The 95 % interval of "
-        "the difference in Recall to all other heads excludes 0 for sink \u22120.3 (\u22120.4 to \u22120.2)."
-    )
-    unsure = [contrast("sink", "recall", -0.3, spread=None)]
-    assert kinds.describe_patterns(CONTRASTS[::-1], SEEN) == told
-    assert kinds.describe_patterns(unsure, SEEN).endswith("to all other heads excludes 0 for none.")
-
-
-def test_the_table_of_labels_has_the_difference_in_recall_and_none_of_kinds_without_a_head() -> None:
-    listing = kinds.tabulate_patterns([*CONTRASTS, contrast("sink", "mixer", 0.0, spread=0.0)])
-    place = listing.headings.index
-    (sink,) = (row for row in listing.rows if row[0] == "sink")
-    assert (sink[place("Recall")], sink[place("Mixer")]) == ("−0.3 (−0.4 to −0.2)", "–")
-    assert sink[place("Reset")] == "0.5 (0.4 to 0.6)"
-
-
-def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -> None:
-    hidden = SEEN | {"layers": 15, "fewest": 511, "most": 511}
-    assert kinds.describe_patterns(CONTRASTS, hidden).endswith(
-        " In 15 of 18 layers a window hides position 0: weights on the sink are means over the 511 of 1,023 queries "
-        "that see it."
-    )
-    assert "over the 31 to 511 of 1,023" in kinds.describe_hidden_sinks(hidden | {"fewest": 31})
-
-
 def at(n: int, **changed: float | None) -> Row:
     """A row of ``diagnostics_of_head``."""
     norms = {"norm_s": 2.0, "norm_s_without_sink": 1.5, "norm_s_without_last": 0.5}
     return {"n": n, "sequences": 4, **norms, "cos_sink": 0.8, "cos_last": 0.3} | changed
-
-
-def test_norms_are_those_of_the_last_n() -> None:
-    text = geometry_findings.describe_norms([at(9), at(1, norm_s=7.0)])
-    assert text == (
-        "At N = 9 the norm of s_N is 2: 75\u00a0% less without the last token, 25\u00a0% less without the sink."
-    )
-    more = geometry_findings.describe_norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
-    assert more.endswith(": the same without the last token, 50\u00a0% more without the sink.")
 
 
 @pytest.mark.parametrize(
@@ -686,44 +404,3 @@ def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
     )
     assert text.startswith(f"cos(s_N, v_L) {told}")
     assert text.endswith("No cos(s_N, v₀): a window hides the sink, or its value state has norm 0.")
-
-
-def key(role: str, norm: float, *, query: int = 15, cosine: float | None = 0.5, position: int = 3) -> Row:
-    """A row of ``contributions_of_head``."""
-    of_key = {"query": query, "position": position, "role": role, "mean_norm_y": norm}
-    return of_key | {"mean_cos_last": cosine, "mean_cos_sink": None}
-
-
-CONTEXT = [key("sink", 0.25), key("other", 0.5), key("other", 0.125), key("last", 2.0, cosine=1.0)]
-
-
-def test_contributions_are_told_by_role_and_context() -> None:
-    told = "Contributions with 16 tokens of context: the last token 2, the sink 0.25, the largest other key 0.5"
-    assert geometry_findings.describe_contributions(CONTEXT) == f"{told}."
-    smaller = [row | {"query": 7, "mean_norm_y": 4 * row["mean_norm_y"]} for row in CONTEXT]
-    assert geometry_findings.describe_contributions([*CONTEXT, *smaller]) == (
-        f"{told}; with 8 tokens: the last token 8, the sink 1, the largest other key 2."
-    )
-    assert geometry_findings.describe_contributions([*CONTEXT, key("last", 1.0, query=0)]) == f"{told}."
-
-
-def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row:
-    """A row of ``principal_directions_by_head``."""
-    shares = {"share_1": 0.4, "share_2": 0.2, "share_3": 0.15}
-    if effective is None:
-        shares = dict.fromkeys(shares)  # type: ignore[arg-type]
-    row = {"layer": layer, "kv_head": kv_head, "status": "ok", "head_dim": 64, "effective_dimension": effective}
-    return row | shares
-
-
-def test_effective_dimensions_are_compared_over_heads() -> None:
-    rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
-    text = geometry_findings.describe_dimensions(rows)
-    assert text.startswith(
-        "Of 64 dimensions, the effective dimension of KV heads is 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0); "
-        "the median is 4,"
-    )
-    assert text.endswith("1 KV head whose value states have norm 0 has none.")
-    mixed = geometry_findings.describe_dimensions([of_kv_head(2.0), of_kv_head(4.0, 1) | {"head_dim": 32}])
-    assert mixed.startswith("Of 32 and 64 dimensions, ")
-    assert "all value states but the sink’s have norm 0" in geometry_findings.describe_dimensions([of_kv_head(None)])

@@ -8,7 +8,6 @@ import pytest
 
 from reports.figures import find_source
 from reports.kinds import head_map as charts
-from reports.kinds.head_map import describe_label, describe_map
 from reports.queries import ask
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Writer
@@ -85,31 +84,6 @@ def test_only_what_was_measured_colours_the_points() -> None:
     values = next(iter(draw(rows())["datasets"].values()))
     assert [row["pattern"] for row in values] == ["previous", "none", "sink", "sink", "none"]
     assert values[0]["patterns"] == "previous, local"
-
-
-def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> None:
-    share = {"measure": "plane_share", "value": 0.7, "value_low": 0.65, "value_high": 0.75}
-    told = describe_map(rows(), AXES, [share])
-    assert told.replace("\xa0", " ") == (
-        "Two axes hold 70 % (65 to 75 %) of the differences between the curves of 5 heads: to the right the cosine "
-        "of s_N with the sink falls most and upwards Recall rises most. 2 of 5 heads change kind if one threshold is "
-        "halved, doubled or changed by 10 %."
-    )
-    assert describe_map(rows(), AXES, [share | {"value_low": None, "value_high": None}]).startswith(
-        "Two axes hold 70\xa0% of"
-    )
-    assert describe_map(rows(), AXES, []).startswith("2 of 5 heads")
-
-
-def test_a_label_is_told_with_its_share_in_percent_and_where_it_has_it() -> None:
-    ends = {"share": 0.9999, "share_low": 0.9998, "share_high": 1.0, "lift": 88.0, "sequences": 8}
-    for label, text, where in (("sink", "corpus", "in the text"), ("induction", "probe", "on repeated tokens")):
-        row = ends | {"label": label, "text": text}
-        told = describe_label(row).replace("\xa0", " ")
-        assert told == f"{label}: over 99.9 % (over 99.9 to 100 %) of its weight {where}, 88 times chance"
-    alike = describe_label(row | {"label": "diffuse", "share": 0.5, "share_low": 0.5, "share_high": 0.5})
-    same = "50 % (same without any one of 8 sequences)"
-    assert alike.replace("\xa0", " ") == f"diffuse: entropy {same} of the largest possible"
 
 
 def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> None:

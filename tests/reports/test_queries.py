@@ -169,22 +169,6 @@ def test_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, 
         assert [row["mean"], row["p10"], row["p90"]] == pytest.approx(expected)
 
 
-def test_heads_at_n(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
-    counts = inserted["selection_counts"]
-    for row in ask(small, "heads_at_n", study=SMALL.study, query=SMALL.query, n=4).rows():
-        chosen = (counts["n"] == 4) & (counts["layer"] == row["layer"]) & (counts["head"] == row["head"])
-        assert row["sequences"] == chosen.sum() == SMALL.sequences
-        assert row["recall"] == pytest.approx((counts["k_in"][chosen] / 4).mean())
-        assert row["precision"] == pytest.approx((4 / (4 + counts["k_out"][chosen])).mean())
-
-
-def test_heads_without_that_n_are_blank_not_absent(three: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(three, "heads_at_n", study="three", query=23, n=16).rows()
-    blank = [row["layer"] for row in rows if row["recall"] is None]
-    assert len(rows) == THREE.layers * THREE.heads
-    assert blank == [2] * THREE.heads
-
-
 @pytest.mark.parametrize(
     ("query", "table", "quantity", "heads"),
     [
@@ -223,11 +207,18 @@ def test_sink_by_head(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict
         assert row["norm_ratio"] == pytest.approx(norm[0] / np.median(norm[1:]), rel=1e-6)
 
 
-def test_a_hidden_sink_is_null_not_zero(three: duckdb.DuckDBPyConnection) -> None:
+def test_what_a_window_hides_is_null_not_zero_nor_absent(three: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(three, "heads_at_n", study="three", query=23, n=16).rows()
+    assert [row["layer"] for row in rows if row["recall"] is None] == [2] * THREE.heads
+    assert len(rows) == THREE.layers * THREE.heads
     for row in ask(three, "sink_by_head", study="three", query=23).rows():
         assert (row["sink_weight"] is None) == (row["layer"] == 2)
         assert row["uniform_weight"] == pytest.approx(1 / (THREE.context - THREE.first_keys[row["layer"]]))
         assert row["sink_norm"] > 0
+    rows = ask(three, "directions_of_head", study="three", query=23, layer=2, head=0).rows()
+    assert [row["position"] for row in rows] == list(range(THREE.context))
+    for row in rows:
+        assert (row["mean_weight"] is None) == (row["selected_rank"] is None) == (row["position"] < 10)
 
 
 def test_similarity_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
@@ -277,16 +268,6 @@ def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, di
         assert (row["first_position"], row["last_position"]) == (position, position)
         assert row["mean"] == pytest.approx(weights[position])
         assert row["fitted"] == pytest.approx(phase(position, fit))
-
-
-@pytest.mark.slow
-def test_runs_of_positions_average_the_fit(long: duckdb.DuckDBPyConnection) -> None:
-    (fit,) = ask(long, "assumption_weights_model", study="long", query=LONG.query).rows()
-    rows = ask(long, "weights_fit_curve", study="long", query=LONG.query).rows()
-    assert max(row["last_position"] - row["first_position"] for row in rows) == 2
-    for row in rows:
-        run = range(row["first_position"], row["last_position"] + 1)
-        assert row["fitted"] == pytest.approx(np.mean([phase(position, fit) for position in run]))
 
 
 def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
@@ -388,37 +369,27 @@ def test_failures_are_told_once_for_each_bound(
 
 @pytest.mark.slow
 def test_planted_recovery() -> None:
-    def find(
-        connection: duckdb.DuckDBPyConnection, columns: str, table: str, row: Row, query: int
-    ) -> tuple[object, ...]:
-        place = f"layer = {row['layer']} AND kv_head = {row['kv_head']}"
-        head = "" if row["head"] is None else f" AND head = {row['head']} AND query = {query}"
-        found: tuple[object, ...] = connection.sql(f"SELECT {columns} FROM {table} WHERE {place}{head}").fetchall()[0]
-        return found
-
+    sources = {
+        "C": ("c, c_low, c_high", "assumption_norms"),
+        "beta": ("CASE preferred WHEN 'floor' THEN beta_floor ELSE beta END", "assumption_similarity"),
+        "p_sink": ("p_sink", "assumption_weights JOIN heads USING (study, layer, head)"),
+    }
     pairs, heads = SYNTHETIC.layers * SYNTHETIC.kv_heads, SYNTHETIC.layers * SYNTHETIC.heads
     names = ["C", "lambda", "beta", "rho_0", "p_sink", "p_base", "eta", "eta_growth", "omega", "T_1", "T_2"]
     with warehouse(SYNTHETIC) as connection:
-        for query in SYNTHETIC.positions:
-            rows = ask(connection, "planted_recovery", study="synthetic", query=query).rows()
-            assert [row["parameter"] for row in rows] == [
-                name for name in names for _ in range(pairs if name in names[:4] else heads)
-            ]
-            for row in rows:
-                found = row["fitted"], row["low"], row["high"]
-                if row["fitted"] is not None:
-                    assert row["difference"] == pytest.approx(row["fitted"] - row["planted"])
-                if row["parameter"] == "C":
-                    assert find(connection, "c, c_low, c_high", "assumption_norms", row, query) == found
-                    assert find(connection, "c", "planted_assumptions", row, query) == (row["planted"],)
-                if row["parameter"] == "beta":
-                    either = "CASE preferred WHEN 'floor' THEN beta_floor ELSE beta END"
-                    assert find(connection, either, "assumption_similarity", row, query) == found[:1]
-                if row["parameter"] == "p_sink":
-                    assert (row["query"], *found[:1]) == (query, *find(connection, "p_sink", WEIGHTS, row, query))
-
-
-WEIGHTS = "assumption_weights JOIN heads USING (study, layer, head)"
+        rows = ask(connection, "planted_recovery", study="synthetic", query=SYNTHETIC.query).rows()
+        for row in rows:
+            if row["fitted"] is not None:
+                assert row["difference"] == pytest.approx(row["fitted"] - row["planted"])
+            if row["parameter"] in sources:
+                columns, table = sources[row["parameter"]]
+                place = f"layer = {row['layer']} AND kv_head = {row['kv_head']}"
+                place += "" if row["head"] is None else f" AND head = {row['head']} AND query = {SYNTHETIC.query}"
+                (found,) = connection.sql(f"SELECT {columns} FROM {table} WHERE {place}").fetchall()
+                assert found == (row["fitted"], row["low"], row["high"])[: len(found)]
+    assert [row["parameter"] for row in rows] == [
+        name for name in names for _ in range(pairs if name in names[:4] else heads)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -504,20 +475,6 @@ def test_kinds_are_counted_layer_by_layer_and_query_by_query(three: duckdb.DuckD
     assert any(moved)
 
 
-def test_the_clearest_head_of_each_kind(three: duckdb.DuckDBPyConnection) -> None:
-    heads = of_heads(three, 23)
-    rows = ask(three, "label_examples", study="three", query=23).rows()
-    assert [row["label"] for row in rows] == list(LABELS)
-    for row in rows:
-        among = [head for head in heads if head["label"] == row["label"]]
-        best = max(among, key=lambda head: head["margin"])
-        assert row["heads"] == len(among)
-        assert row["kv_head"] == row["head"] // 3
-        assert {name: row[name] for name in ("layer", "head", "margin", "agreement")} == {
-            name: best[name] for name in ("layer", "head", "margin", "agreement")
-        }
-
-
 def test_thresholds_are_explained_and_moved(three: duckdb.DuckDBPyConnection) -> None:
     rows = ask(three, "taxonomy_thresholds", study="three", query=11).rows()
     stated = three.sql("FROM taxonomy_thresholds()").to_arrow_table().to_pylist()[0]
@@ -528,13 +485,6 @@ def test_thresholds_are_explained_and_moved(three: duckdb.DuckDBPyConnection) ->
     assert {(row["threshold"], 0.9, row["changed_below"]) for row in rows} | {
         (row["threshold"], 1.1, row["changed_above"]) for row in rows
     } == set(moved)
-    assert {row["heads"] for row in rows} == {18}
-    assert all(row["meaning"] for row in rows)
-    for row in rows:
-        ends = "min(other_share), max(other_share)"
-        of = f"taxonomy_sensitivity WHERE query = 11 AND threshold = '{row['threshold']}'"
-        assert three.sql(f"SELECT {ends} FROM {of}").fetchall() == [(row["other_least"], row["other_most"])]
-    assert len({row["other_most"] for row in rows}) > 1
 
 
 def test_diagnostics_of_a_head(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
@@ -573,22 +523,6 @@ def long() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.mark.slow
-def test_contributions_are_thinned_to_the_largest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
-    every = long.sql("FROM attention_by_position WHERE layer = 0 AND head = 1").to_arrow_table().to_pylist()
-    norms = {(row["query"], row["position"]): row["mean_norm_y"] for row in every}
-    rows = ask(long, "contributions_of_head", study="long", layer=0, head=1).rows()
-    for query in (99, 1536):
-        found = {row["position"]: row for row in rows if row["query"] == query}
-        roles = {position: row["role"] for position, row in found.items() if row["role"] != "other"}
-        assert roles == {0: "sink", query: "last"}
-        assert len(found) == (100 if query == 99 else len(found)) <= 202
-        largest = sorted(range(1, query), key=lambda position: -norms[query, position])[:100]
-        assert set(largest) <= set(found)
-        assert max(np.diff(sorted(found))) <= -(-query // 100)
-        assert all(row["mean_norm_y"] == norms[query, position] for position, row in found.items())
-
-
-@pytest.mark.slow
 def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
     weights = dict(
         long.execute(
@@ -611,14 +545,7 @@ def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.
     assert [row["position"] for row in earlier] == list(range(100))
 
 
-def test_directions_behind_a_window_have_no_weight(three: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(three, "directions_of_head", study="three", query=23, layer=2, head=0).rows()
-    assert [row["position"] for row in rows] == list(range(THREE.context))
-    for row in rows:
-        assert (row["mean_weight"] is None) == (row["selected_rank"] is None) == (row["position"] < 10)
-
-
-def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
+def test_metrics_by_query(three: duckdb.DuckDBPyConnection) -> None:
     means = {
         (row["query"], row["n"]): row for row in three.sql("FROM selection_means_model").to_arrow_table().to_pylist()
     }
@@ -636,14 +563,6 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
         assert (row["n_keys"], row["heads"]) == (row["query"] + 1, expected["heads"])
         assert row["mean"] == expected[row["metric"]]
         assert [row["low"], row["high"]] == [expected[f"{row['metric']}_{end}"] for end in ("low", "high")]
-    for row in ask(three, "elbows_by_query", study="three").rows():
-        at = f"query = {row['query']} AND elbow_n IS NOT NULL"
-        elbows = [n for (n,) in three.sql(f"SELECT elbow_n FROM elbows WHERE {at} ORDER BY ALL").fetchall()]
-        ((of_model,),) = three.sql(f"SELECT elbow_n FROM elbows_model WHERE query = {row['query']}").fetchall()
-        assert (row["n_keys"], row["heads"], row["model_elbow_n"]) == (row["query"] + 1, len(elbows), of_model)
-        assert row["median_elbow_n"] == (elbows[(len(elbows) - 1) // 2] if elbows else None)
-        quartiles = [row[f"{name}_elbow_n"] for name in ("p25", "median", "p75")]
-        assert quartiles == sorted(quartiles) if elbows else quartiles == [None] * 3
 
 
 def test_contexts_of_every_query_are_whole_classes(small: duckdb.DuckDBPyConnection) -> None:
@@ -794,12 +713,6 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
                 ]
             names = ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last")
             assert [at[name] for name in names] == [vectors[n][name] for name in names]
-    place = {"layer": row["layer"], "head": row["head"]}
-    for name in ("error_renormalised", "error_mean", "weight_left_out"):
-        of_head = "study = 'three' AND query = 23 AND layer = $layer AND head = $head"
-        sequences = three.sql(f"SELECT n, {name}::DOUBLE FROM selection WHERE {of_head}", params=place).fetchall()
-        means = [np.mean([value for at_n, value in sequences if at_n == n]) for n in row["n"]]
-        assert row[name] == pytest.approx(means)
 
 
 def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnection) -> None:

@@ -264,33 +264,6 @@ return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
 
 
 @pytest.mark.slow
-def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Browser) -> None:
-    """It said that the keys hold all of the weight while the sink, which did, was not to be seen."""
-    choose(opened, sequence=2, query=23, layer=1, head=4, shown=16)
-    assert opened.run("return document.querySelector('.reader .unseen').textContent") == "Out of view: none."
-    assert opened.run("return document.querySelector('.reader .chosen').textContent").endswith(" % of the weight.")
-    opened.run("Object.assign(document.querySelector('.reader .tokens').style, { maxHeight: '3rem', width: '4rem' })")
-    sides = set()
-    for share in (0, 0.2, 1):
-        opened.run(
-            "const text = document.querySelector('.reader .tokens'); text.scrollTop = arguments[0] * text.scrollHeight",
-            share,
-        )
-        keys = opened.run(OUT_OF_VIEW)
-        told = [
-            f"{'1 key' if len(weights) == 1 else f'{len(weights)} keys'} {side}, with {percent} of the weight"
-            for side, weights, percent in keys
-            if weights
-        ]
-        opened.wait(
-            f"return document.querySelector('.reader .unseen').textContent == 'Out of view: {'; '.join(told)}.'"
-        )
-        sides |= {tuple(side for side, weights, _ in keys if weights)}
-    assert sides == {("below",), ("above", "below"), ("above",)}
-    opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")])
 def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
     """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
@@ -307,18 +280,6 @@ Object.assign(text.style, { maxHeight: '3rem', width: '4rem' });
 key.style.setProperty('--share', arguments[0]);
 text.scrollTop = key.offsetTop > text.scrollHeight / 2 ? 0 : text.scrollHeight;
 text.dispatchEvent(new Event('scroll'));
-"""
-
-
-OUT_OF_VIEW = """
-const text = document.querySelector('.reader .tokens').getBoundingClientRect();
-const keys = [...document.querySelectorAll('.reader .key')].map(key => [key.getBoundingClientRect(), key.title]);
-const sides = { above: (middle) => middle < text.top, below: (middle) => middle > text.bottom };
-return Object.entries(sides).map(([side, lies]) => {
-  const there = keys.filter(([{ top, bottom }]) => lies((top + bottom) / 2))
-    .map(([, said]) => Number(/weight ([^,]+)/.exec(said)[1]));
-  return [side, there, `${(100 * there.reduce((sum, weight) => sum + weight, 0)).toPrecision(3)} %`];
-})
 """
 
 
