@@ -12,7 +12,7 @@ from geometry.statistics.intervals import make_estimate
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
 from reports.families.charts import separation_and_chance
 from reports.findings.claims import BEYOND, VERDICTS, format_interval
-from reports.findings.numbers import Row, count, join_words, number, percent
+from reports.findings.numbers import Row, count, join_words, percent
 from reports.headlines.findings import Separation, judge_separation
 
 EMBEDDED = "embedded"
@@ -69,16 +69,15 @@ class Model:
 
 def read_models(tables: Mapping[str, Sequence[Row]]) -> list[Model]:
     """The models of which there are tables."""
-    return [_read_model(tables, part, name) for part, name in MODELS.items() if f"{part}.measures" in tables]
-
-
-def _read_model(tables: Mapping[str, Sequence[Row]], part: str, name: str) -> Model:
-    values: dict[str, list[float]] = {}
-    for row in tables[f"{part}.values"]:
-        values.setdefault(row["measure"], []).append(row["value"])
-    (study,) = tables[f"{part}.study"]
-    claims = {row["claim"]: row for row in tables[f"{part}.claims"]}
-    return Model(part, name, study, claims, {row["measure"]: row for row in tables[f"{part}.measures"]}, values)
+    models = []
+    for part, name in ((part, name) for part, name in MODELS.items() if f"{part}.measures" in tables):
+        values: dict[str, list[float]] = {}
+        for row in tables[f"{part}.values"]:
+            values.setdefault(row["measure"], []).append(row["value"])
+        (study,) = tables[f"{part}.study"]
+        claims, measures = ({row[key]: row for row in tables[f"{part}.{key}s"]} for key in ("claim", "measure"))
+        models.append(Model(part, name, study, claims, measures, values))
+    return models
 
 
 def spread(holds: Mapping[str, bool | None]) -> str:
@@ -264,16 +263,6 @@ def mark(row: Row | None) -> str:
         return "–"
     beyond = {True: " beyond", False: " as random", None: ""}[row["beyond_twin"]]
     return VERDICTS[row["verdict"]][0] + beyond
-
-
-def format_twin(row: Row) -> str:
-    """A measure of the twin of random weights."""
-    return "–" if row["twin_value"] is None else number(row["twin_value"])
-
-
-def format_measure(row: Row) -> str:
-    """A measure with its interval."""
-    return format_interval(row, low="value_low", high="value_high")
 
 
 def draw_separation(models: Sequence[Model]) -> alt.LayerChart:

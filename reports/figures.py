@@ -20,7 +20,6 @@ from storage.errors import UserError
 Chart = alt.LayerChart | alt.ConcatChart
 
 NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to select from."
-NOT_ANALYSED = "The warehouse holds no analysis of this study, which was landed by an earlier version; run it again."
 
 
 @dataclass(frozen=True)
@@ -171,10 +170,6 @@ class Source:
         """The study of random weights with which this one is compared, if it has been landed."""
         name = self.overview["twin"]
         return None if name is None else _seek_source(self.connection, name, self.asked_n)
-
-    def explain_empty(self, why: str) -> str:
-        """Explain why something is empty: ``why``, unless the study was landed by a version without analyses."""
-        return why if self.ask_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
 
     def ask_study(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study`` and these parameters."""

@@ -30,7 +30,7 @@ from reports.elements import (
     style_line,
     tooltips,
 )
-from reports.figures import NOT_ANALYSED, Draft, Figure, Section, Source, only_row, select_rows
+from reports.figures import Draft, Figure, Section, Source, only_row, select_rows
 from reports.findings.numbers import Row, count, drop_nulls, find_span, join_sentences
 
 VARIATIONS = {"cv_of_mean_norm": "of the mean norm over sequences", "cv_within_sequence": "within one sequence"}
@@ -80,7 +80,10 @@ def draw_attention(weights: Sequence[Row], fitted: Sequence[Row], *, query: int,
     rows = [{**row, "fitted": curve.get(row["first_position"])} for row in marked]
     x = alt.X("position:Q", scale=alt.Scale(nice=False, zero=False, padding=10)).title("Position of the key (token)")
     x = x.axis(format=",d", grid=False, tickCount=10, tickMinStep=1)
-    floor = _find_floor(rows)
+    means: list[float] = [row["mean"] for row in rows if row["mean"] > 0]
+    spreads: list[float] = [row["p10"] for row in rows if row["p10"] > 0]
+    # from the smallest spread, but at most a decade below the smallest mean, whose name half of it clears of the axis
+    floor = min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
     scale = alt.Scale(type="log", nice=False, clamp=True, domain=[floor, 1])
     axis = alt.Axis(format="~%", values=[10.0**-power for power in range(1 + int(-log10(floor)))])
     y = partial(alt.Y, title="Attention weight of one key (share, log scale)", scale=scale, axis=axis)
@@ -110,32 +113,6 @@ def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
         rule_at("position", position, f"{name} = {position}", align="left" if name == "T₂" else "right")
         for position, name in ends.items()
     ]
-
-
-def _find_floor(rows: Sequence[Row]) -> float:
-    """Find where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
-
-    Half the smallest mean is above it in any case, so that a name beside that mean is clear of the axis.
-    """
-    means: list[float] = [row["mean"] for row in rows if row["mean"] > 0]
-    spreads: list[float] = [row["p10"] for row in rows if row["p10"] > 0]
-    return min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
-
-
-def draw_sink_map(rows: Sequence[Row]) -> alt.LayerChart:
-    """Attention weight of every head on the sink, layers by heads (``sink_by_head``)."""
-    base, height = head_grid(rows)
-    cells = base.mark_rect().encode(
-        color=colour_cells("sink_weight", height, "~%", scale=alt.Scale(zero=True)),
-        tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")],
-    )
-    return layer_chart(
-        drop_nulls(rows, "sink_weight"),
-        "Attention on the sink of every head",
-        f"Heat map of the weight of position 0, layers by heads. {findings.describe_sink_by_layer(rows)}",
-        cells,
-        height=height,
-    )
 
 
 def draw_sink_by_layer(sinks: Sequence[Row], profile: Sequence[Row]) -> alt.LayerChart:
@@ -213,13 +190,8 @@ def _draw_marked(
     ]
 
 
-NO_POSITIONS = "The warehouse holds no rows by position for this study."
-
-
 def _build_value_norm(source: Source) -> Figure:
     draft = Draft("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
-    if not draft.rows:
-        return draft.leave_empty(NO_POSITIONS)
     heads = count(max(row["kv_heads"] for row in draft.rows), "KV head")
     told = findings.describe_value_norm(draft.rows)
     rows = label_positions(draft.rows, {0: "sink, position 0"})
@@ -248,8 +220,6 @@ def _build_value_norm(source: Source) -> Figure:
 
 def _build_variation(source: Source) -> Figure:
     draft = Draft("norm-variation", "Variation of norms over KV heads", source.ask_study("norm_variation_by_head"))
-    if not draft.rows:
-        return draft.leave_empty(NOT_ANALYSED)
     told = findings.describe_norm_variation(draft.rows)
     if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in draft.rows):
         return draft.leave_empty(told)
@@ -281,9 +251,9 @@ def _build_errors(source: Source) -> Figure:
     draft = Draft(
         "similarity-errors", "Error of the exponential over KV heads", source.ask_study("similarity_fit_by_head")
     )
-    if not drop_nulls(draft.rows, "mae"):
-        return draft.leave_empty(_explain_no_fit(source))
     told = findings.describe_similarity_errors(draft.rows)
+    if not drop_nulls(draft.rows, "mae"):
+        return draft.leave_empty(told)
     values = [row["mae"] for row in drop_nulls(draft.rows, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
@@ -304,11 +274,6 @@ def _build_errors(source: Source) -> Figure:
     )
 
 
-def _explain_no_fit(source: Source) -> str:
-    rows = source.ask_study("similarity_fit_by_head").rows()
-    return findings.describe_similarity_errors(rows) if rows else NOT_ANALYSED
-
-
 _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 
@@ -316,7 +281,7 @@ def _build_model(source: Source) -> Figure:
     draft = Draft("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
     rows = [row for row in draft.rows if row["which"] == "model"]
     if not drop_nulls(rows, "mean_cosine"):
-        return draft.leave_empty(_explain_no_fit(source))
+        return draft.leave_empty(findings.describe_similarity_errors(source.ask_study("similarity_fit_by_head").rows()))
     model = only_row(source.ask_study("assumption_similarity_model"))
     domain = find_span(draft.rows, SIMILARITIES)
     return draft.show(
@@ -342,7 +307,7 @@ def _build_curves(source: Source) -> Figure:
             name = f"layer {rows[0]['layer']}, KV head {rows[0]['kv_head']}"
             of_heads.setdefault(name, (f"{words}: {name}", rows))
     if not of_heads:
-        return draft.leave_empty(_explain_no_fit(source))
+        return draft.leave_empty(findings.describe_similarity_errors(source.ask_study("similarity_fit_by_head").rows()))
     domain, curves = find_span(draft.rows, SIMILARITIES), of_heads.values()
     return draft.show(
         join_sentences(*(findings.describe_similarity_curve(rows, title) for title, rows in curves)),
@@ -376,8 +341,6 @@ NO_SINK = "A sliding window hides position 0 from every head, so no head can att
 
 def _build_attention(source: Source) -> Figure:
     draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
-    if not draft.rows:
-        return draft.leave_empty(NO_POSITIONS)
     fit = only_row(source.ask_query("assumption_weights_model"))
     curve = source.ask_query("weights_fit_curve").rows()
     return draft.show(
@@ -394,8 +357,6 @@ def _build_attention(source: Source) -> Figure:
 
 def _build_variants(source: Source) -> Figure:
     draft = Draft("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
-    if not draft.rows:
-        return draft.leave_empty(NOT_ANALYSED)
     told = findings.describe_weight_variants(draft.rows)
     counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in draft.rows)
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
@@ -427,20 +388,30 @@ def _build_sinks(source: Source) -> Figure:
     rows: list[Row] = table.to_pylist()
     if not drop_nulls(rows, "sink_weight"):
         return draft.leave_empty(NO_SINK)
-    reading = (
-        "Heads are averaged over sequences. A large weight of position 0 need not mean a large contribution: a key "
-        "contributes its weight times its value state."
+    told = findings.describe_sink_by_layer(rows)
+    base, height = head_grid(rows)
+    cells = base.mark_rect().encode(
+        color=colour_cells("sink_weight", height, "~%", scale=alt.Scale(zero=True)),
+        tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")],
+    )
+    heat_map = layer_chart(
+        drop_nulls(rows, "sink_weight"),
+        "Attention on the sink of every head",
+        f"Heat map of the weight of position 0, layers by heads. {told}",
+        cells,
+        height=height,
     )
     return draft.show(
         join_sentences(
-            findings.describe_sink_by_layer(rows),
+            told,
             findings.describe_learned_sinks(source.ask_query("learned_sinks").rows()),
         ),
-        reading,
+        "Heads are averaged over sequences. A large weight of position 0 need not mean a large contribution: a key "
+        "contributes its weight times its value state.",
         part=table,
         marks="Strokes: one head each; dots: mean of the layer with its 95 % interval over sequences; dashed: an equal "
         "share for every key.",
-        charts=(draw_sink_map(rows), draw_sink_by_layer(rows, source.ask_study("layer_profiles").rows())),
+        charts=(heat_map, draw_sink_by_layer(rows, source.ask_study("layer_profiles").rows())),
     )
 
 

@@ -178,7 +178,7 @@ def _build_coverage(source: Source) -> Figure:
     draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_coverage"):
-        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+        return draft.leave_empty(NO_BOUNDS)
     told = bounds_findings.describe_coverage(rows)
     if not bounds_findings.has_variation(rows, COVERAGES):
         return draft.leave_empty(f"it hardly depends on κ. {told}")
@@ -198,7 +198,7 @@ def _build_width(source: Source) -> Figure:
     draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_width"):
-        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+        return draft.leave_empty(NO_BOUNDS)
     told = bounds_findings.describe_width(rows)
     if not bounds_findings.has_variation(rows, WIDTHS):
         return draft.leave_empty(f"it hardly depends on κ. {told}")
@@ -236,7 +236,7 @@ def _build_regimes(source: Source) -> Figure:
     draft = Draft("regimes", "Regimes of the selection", source.ask_query("regimes_of_model"))
     rows, counts = draft.rows, source.ask_query("regime_counts").rows()
     if not rows and not counts:
-        return draft.leave_empty(source.explain_empty(NO_PHASES))
+        return draft.leave_empty(NO_PHASES)
     return draft.show(
         bounds_findings.describe_regimes(rows, counts),
         "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
@@ -255,7 +255,7 @@ def _build_margins(source: Source) -> Figure:
     table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
     rows = table.to_pylist()
     if not drop_nulls(rows, "margin"):
-        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+        return draft.leave_empty(NO_BOUNDS)
     told = bounds_findings.describe_margins(rows)
     last = max(row["n"] for row in rows)
     x = n_axis(last)

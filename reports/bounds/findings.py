@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import product
 from math import isinf
 from operator import itemgetter
 
@@ -154,70 +155,49 @@ def describe_effects(rows: Sequence[Row]) -> str:
     agree = [row for row in judged if row["agrees"]]
     none = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] == 0]
     opposite = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] not in (0, None)]
+    unmoved = []  # whose lower bounds move by less than 1 % of their size
+    for row in (row for row in rows if row["effect"]):
+        bounds = [[row[f"{metric}_lower_{end}"] for end in ("low", "high")] for metric in ("precision", "recall")]
+        if not any(None in of or abs(of[1] - of[0]) >= 0.01 * max(of) > 0 for of in bounds):
+            unmoved.append(EFFECTS[row["parameter"]])
     return join_sentences(
         f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds in the "
         "paper’s direction.",
         f"In the other direction: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
         *(f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]),
-        _describe_unmoved(rows),
+        f"The bounds themselves move by less than 1 % with {', '.join(unmoved)}." if unmoved else "",
     )
-
-
-def _describe_unmoved(rows: Sequence[Row]) -> str:
-    unmoved = [
-        row for row in rows if row["effect"] and not any(_is_moved(row, metric) for metric in ("precision", "recall"))
-    ]
-    names = ", ".join(EFFECTS[row["parameter"]] for row in unmoved)
-    return f"The bounds themselves move by less than 1 % with {names}." if unmoved else ""
-
-
-def _is_moved(row: Row, metric: str) -> bool:
-    """Whether a lower bound moves by 1 % of its size or more."""
-    low, high = row[f"{metric}_lower_low"], row[f"{metric}_lower_high"]
-    return low is None or high is None or abs(high - low) >= 0.01 * max(low, high) > 0
 
 
 FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "with correlation"}
 """Names of the families of bounds."""
 
 
+def _describe_holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
+    clauses = []
+    for column in columns:
+        shares = [row[f"{column}_holds{which}"] for row in drop_nulls(rows, f"{column}_holds{which}")]
+        ends = dict.fromkeys(percent(end) for end in (min(shares), max(shares))) if shares else ("none",)
+        clauses.append(f"{' to '.join(ends)} of the points for {NAMES[column.removesuffix('_upper')]}")
+    return " and ".join(clauses)
+
+
 def describe_monte_carlo(rows: Sequence[Row]) -> str:
     """Share of the grid at which each family's bounds hold in expectation (``monte_carlo_summary``)."""
-    by_family = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
-    return join_sentences(
-        *(_describe_expectation(FAMILIES[family], some, side) for family, some in by_family.items() for side in _SIDES)
-    )
-
-
-_SIDES = {"lower": "", "upper": "_upper"}  # Suffix, after the metric, of the columns of a side's inequalities
-
-
-def _describe_expectation(name: str, rows: Sequence[Row], side: str) -> str:
-    """Describe where one family's lower or upper bounds hold, over all its κ and scales; empty if it has none."""
-    columns = [f"{metric}{_SIDES[side]}" for metric in ("precision", "recall")]
-    if not any(row[f"{column}_points"] for row in rows for column in columns):
-        return ""
-    by_kappa = ", by κ and scale" if len(rows) > 1 else ""
-    met = [row[f"{column}_holds_meeting"] for column in columns for row in drop_nulls(rows, f"{column}_holds_meeting")]
-    where_met = f"; where their assumptions are met, at {_describe_holding(rows, columns, '_meeting')}" if met else ""
-    most = ", so they fail at the majority of these" if met and max(met) < 0.5 else ""
-    return f"{side.title()} bounds, {name}, hold at {_describe_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
-
-
-def _describe_holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
-    names = {f"{column}_holds{which}": NAMES[column.removesuffix("_upper")] for column in columns}
-    return " and ".join(
-        f"{_format_range([row[held] for row in drop_nulls(rows, held)])} of the points for {name}"
-        for held, name in names.items()
-    )
-
-
-def _format_range(shares: Sequence[float]) -> str:
-    if not shares:
-        return "none"
-    low, high = percent(min(shares)), percent(max(shares))
-    return low if low == high else f"{low} to {high}"
+    told = []
+    for (family, name), side in product(FAMILIES.items(), ("lower", "upper")):
+        some = [row for row in rows if row["family"] == family]
+        columns = [f"{metric}{'_upper' * (side == 'upper')}" for metric in ("precision", "recall")]
+        if any(row[f"{column}_points"] for row in some for column in columns):
+            known = (drop_nulls(some, f"{column}_holds_meeting") for column in columns)
+            met = [row[f"{column}_holds_meeting"] for column, of in zip(columns, known, strict=True) for row in of]
+            where_met = f"; where their assumptions are met, at {_describe_holding(some, columns, '_meeting')}"
+            most = ", so they fail at the majority of these" if met and max(met) < 0.5 else ""
+            by_kappa = ", by κ and scale" if len(some) > 1 else ""
+            holding = f"{_describe_holding(some, columns, '')}{by_kappa}{where_met if met else ''}{most}"
+            told.append(f"{side.title()} bounds, {name}, hold at {holding}.")
+    return join_sentences(*told)
 
 
 VERDICTS = ("holds", "fails")  # Names in the legend for whether an inequality holds at a point of a grid
@@ -261,10 +241,13 @@ def describe_failures(rows: Sequence[Row]) -> str:
     metric, bound = _split_inequality(worst)
     met = sum(row["failing_meeting"] > 0 for row in rows)
     side = {"lower": "below", "upper": "above"}[bound]
+    other, of = _split_inequality(often)
+    kappa = "" if often["kappa"] is None else f", κ = {number(often['kappa'])}, scale ‘{often['scale']}’"
     return join_sentences(
         f"The worst failure: the mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} "
         f"{side} its {bound} bound of {number(worst['bound'])}.",
-        f"The {_name_bound(often)} fails most often: at {often['failing']:,} of {count(often['points'], 'point')}, "
+        f"The {of} bound of {NAMES[other]} ({FAMILIES[often['family']]}{kappa}) fails most often: at "
+        f"{often['failing']:,} of {count(often['points'], 'point')}, "
         f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
         f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met.",
     )
@@ -274,12 +257,6 @@ def _split_inequality(row: Row) -> tuple[str, str]:
     """The metric that a bound is of, and its side."""
     metric, side = row["inequality"].split("_")
     return metric, side
-
-
-def _name_bound(row: Row) -> str:
-    metric, side = _split_inequality(row)
-    kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
-    return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
 
 
 _ROLES = {
@@ -356,7 +333,9 @@ def tabulate_regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
         {
             "Regime": itemgetter("regime"),
             "Composition in the paper": itemgetter("composition"),
-            "N": _format_regime,
+            "N": lambda row: "\u00a0to\u00a0".join(
+                dict.fromkeys(str(row[end] or DASH) for end in ("first_n", "last_n"))
+            ),
             "Δ/B, from, to": lambda row: format_change(row["margin_first"], row["margin_last"]),
             "Trend": lambda row: _TRENDS.get(row["trend"], DASH),
             "Trend in the paper": lambda row: _TRENDS.get(row["paper_trend"], "n/a"),
@@ -365,11 +344,6 @@ def tabulate_regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
             "Rising, falling": lambda row: f"{row['rising']}, {row['falling']}" if row["heads"] else DASH,
         },
     )
-
-
-def _format_regime(row: Row) -> str:
-    first, last = row["first_n"], row["last_n"]
-    return DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}"
 
 
 _INEQUALITIES = {

@@ -70,17 +70,6 @@ def describe_heads(rows: Sequence[Row], null: str) -> str:
     )
 
 
-def describe_radii(rows: Sequence[Row]) -> str:
-    """The heads whose curves are drawn, and their AUC in that sequence (``separation_curves``)."""
-    by_rank = {row["auc_rank"]: row for row in rows}
-    ranks, heads = join_words([*by_rank]), join_words([name_head(row) for row in by_rank.values()])
-    first, areas = rows[0], join_words([number(row["auc"]) for row in by_rank.values()])
-    return (
-        f"Of all heads, the mean AUC at N = {first['n']:,} is {ranks} in {heads}; in sequence {first['sequence']} "
-        f"alone, which is drawn, it is {areas}."
-    )
-
-
 FLOOR = "Precision is never below N/n, the share of the keys that is selected, so it rises towards 1 in any head."
 """Note on Precision wherever it is drawn."""
 
@@ -190,7 +179,14 @@ def _build_curves(source: Source) -> Figure:
     draft = Draft("separation-curves", "Recall over all radii", source.ask_query("separation_curves"))
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
-    told = describe_radii(draft.rows)
+    by_rank = {row["auc_rank"]: row for row in draft.rows}
+    heads, areas = (
+        join_words([write(row) for row in by_rank.values()]) for write in (name_head, lambda row: number(row["auc"]))
+    )
+    told = (
+        f"Of all heads, the mean AUC at N = {draft.rows[0]['n']:,} is {join_words([*by_rank])} in {heads}; in sequence "
+        f"{draft.rows[0]['sequence']} alone, which is drawn, it is {areas}."
+    )
     rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {name_head(row)}"} for row in draft.rows]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     color, dash = distinguish_lines("label", labels, columns=1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from reports.figures import NOT_ANALYSED, Draft, Figure, Section, Source, select_rows
+from reports.figures import Figure, Section, Source, select_rows
 from reports.findings import claims as findings
 from reports.findings.claims import VERDICTS, format_decisive
 from reports.findings.listings import DASH, Cell, Listing, tabulate
@@ -78,8 +78,6 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     """The claims that could be tested, and, folded, those that could not."""
     title, answer = "Claims of the paper", source.ask_study("claims")
     rows = answer.rows()
-    if not rows:
-        return (Draft(TABLE, title, answer).leave_empty(NOT_ANALYSED),)
     lacking = "not testable"
     tested = select_rows(answer.table, "verdict", *{row["verdict"] for row in rows} - {lacking})
     untested = select_rows(answer.table, "verdict", lacking)

@@ -23,7 +23,7 @@ from reports.elements import (
     log_axis,
     tooltips,
 )
-from reports.figures import NOT_ANALYSED, Draft, Figure, Source
+from reports.figures import Draft, Figure, Source
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number
 from reports.kinds.labels import LABELS, segments, stack_shares
@@ -115,26 +115,6 @@ def _describe_move(what: str, rows: Sequence[Row], column: str) -> str:
         return f"{what} exists only at {first['query'] + 1:,} tokens, at N = {number(first[column])}."
     way = "stays at" if first[column] == last[column] else f"moves from N = {number(first[column])} to"
     return f"{what} {way} N = {number(last[column])} between {first['query'] + 1:,} and {last['query'] + 1:,} tokens."
-
-
-def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
-    """Change of the numbers of heads of each kind, and number of heads that change theirs.
-
-    Rows are those of ``labels_by_query`` and ``label_changes``.
-    """
-    first, last = (pick(row["query"] for row in shares) for pick in (min, max))
-    before, after = ({row["label"]: row["heads"] for row in shares if row["query"] == query} for query in (first, last))
-    moved = [
-        f"{label} from {before[label]:,} to {after[label]:,} heads"
-        for label in LABELS
-        if before.get(label) != after.get(label)
-    ]
-    shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'as many heads of each kind'}."
-    changed = [f"{row['changed']:,} from {row['query'] + 1:,} to {row['next_query'] + 1:,}" for row in changes]
-    return join_sentences(
-        shift,
-        f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(changed)} tokens." if changed else "",
-    )
 
 
 APART = 13  # Smallest distance of the names at the ends of lines, in pixels
@@ -249,8 +229,7 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
         return (metrics, _build_elbows(source), *heads)
     if not metrics.empty:
         return (metrics, *heads)
-    why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
-    return (Draft("contexts-none", "Measures against context size", answer).leave_empty(why),)
+    return (Draft("contexts-none", "Measures against context size", answer).leave_empty(ONE_QUERY),)
 
 
 def _build_metrics(source: Source) -> Figure:
@@ -317,9 +296,9 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
 
 def _build_elbows(source: Source) -> Figure:
     draft = Draft("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
-    if not any(drop_nulls(draft.rows, column) for column in ELBOWS):
-        return draft.leave_empty(source.explain_empty(describe_elbows(draft.rows)))
     told = describe_elbows(draft.rows)
+    if not any(drop_nulls(draft.rows, column) for column in ELBOWS):
+        return draft.leave_empty(told)
     rows = [_add_context(row) for row in draft.rows]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
     quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
@@ -355,7 +334,18 @@ def build_labels(source: Source) -> tuple[Figure, ...]:
     if not has_several_contexts(draft.rows):
         return ()
     changes = source.ask_study("label_changes").rows()
-    told = describe_labels(draft.rows, changes)
+    first, last = (pick(row["query"] for row in draft.rows) for pick in (min, max))
+    before, after = (
+        {row["label"]: row["heads"] for row in draft.rows if row["query"] == query} for query in (first, last)
+    )
+    moved = [
+        f"{label} from {before[label]:,} to {after[label]:,} heads" for label in LABELS if before[label] != after[label]
+    ]
+    changed = [f"{row['changed']:,} from {row['query'] + 1:,} to {row['next_query'] + 1:,}" for row in changes]
+    told = join_sentences(
+        f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'as many heads of each kind'}.",
+        f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(changed)} tokens." if changed else "",
+    )
     rows = [_add_context(row) for row in draft.rows]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
     tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")

@@ -24,7 +24,7 @@ from reports.elements import (
     tooltips,
     write_layer,
 )
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head
 from reports.kinds import labels as kind_labels
 from reports.kinds.labels import OTHER, add_nearest, fill_cells
@@ -90,7 +90,18 @@ def draw_explorer(heads: Sequence[Row], curves: Sequence[Row], *, n: int, first:
     """
     rows = add_nearest(_join_rows(heads, curves))
     text = json.dumps(rows, allow_nan=False, separators=(",", ":"))  # Altair would copy every number at each step
-    chosen = _make_choice(rows, first)
+    inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
+        axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
+        for axis in ("layer", "head")
+    }
+    chosen = alt.selection_point(  # a click outside the cells changes nothing
+        "chosen",
+        fields=["head", "layer"],  # inputs are shown in reverse order
+        bind=inputs,
+        on="rect:click",
+        clear=False,
+        value=[{axis: first[axis] for axis in inputs}],
+    )
     curves_of_one = alt.concat(
         *(_draw_curves(rows, name, chosen) for name in LINES),
         columns=2,
@@ -138,17 +149,6 @@ def _join_rows(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
         lists = of_head.get((row["layer"], row["head"]), {})
         rows.append({name: shorten(value, 3) for name, value in (values | lists).items()})
     return rows
-
-
-def _make_choice(rows: Sequence[Row], first: Row) -> alt.Parameter:
-    """Selection of one head, by a click on a cell or in two inputs; a click outside the cells changes nothing."""
-    inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
-        axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
-        for axis in ("layer", "head")
-    }
-    value = [{axis: first[axis] for axis in inputs}]
-    fields = ["head", "layer"]  # inputs are shown in reverse order
-    return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
 
 
 def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
@@ -290,17 +290,13 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     points = base.mark_point(filled=True).encode(
         size=alt.SizeValue(**alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28)))
     )
-    layers = [*_draw_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
+    floor = []  # N/n, the floor of the chosen head's Precision
+    if name == "precision" and any(row.get("precision_floor") for row in rows):
+        flat = alt.Chart().transform_filter(chosen).transform_flatten(["n", "precision_floor"])
+        mark = flat.mark_line(style="reference", aria=False)
+        floor.append(mark.encode(x=alt.X("n:Q"), y=alt.Y("precision_floor:Q")))
+    layers = [*floor, line, points.transform_filter("isValid(datum.value)")]
     return alt.LayerChart(layer=list(map(write_layer, layers)), width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
-
-
-def _draw_floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Chart]:
-    """The floor N/n of the chosen head's Precision; nothing in other charts."""
-    if name != "precision" or not any(row.get("precision_floor") for row in rows):
-        return []
-    base = alt.Chart().transform_filter(chosen).transform_flatten(["n", "precision_floor"])
-    line = base.mark_line(style="reference", aria=False)
-    return [line.encode(x=alt.X("n:Q"), y=alt.Y("precision_floor:Q"))]
 
 
 WORTH_SEEING = ("induction", "previous", "duplicate")
@@ -373,8 +369,6 @@ def _build_explorer(source: Source) -> Figure:
     curves = source.ask_shown("explorer_curves").rows()
     if not source.last_n:
         return draft.leave_empty(NOTHING_SELECTED)
-    if not draft.rows or not curves:
-        return draft.leave_empty(NOT_ANALYSED)
     first, example = choose_opening(source)
     return draft.show(
         describe_explorer(draft.rows, source.n, first, example),

@@ -30,7 +30,7 @@ from reports.elements import (
     style_line,
     tooltips,
 )
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.numbers import Row, drop_nulls, find_span, join_sentences, name_head
 from reports.head_geometry import findings
 from reports.queries import Answer
@@ -72,7 +72,10 @@ def draw_contributions(keys: Sequence[Row], *, title: str, largest: float) -> al
 
     ``largest`` is the largest absolute cosine of other keys of all charts side by side.
     """
-    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(keys))]
+    visible = findings.select_visible(keys)
+    queries = sorted({row["query"] for row in visible})
+    kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
+    rows = [_build_row(row) for row in visible if row["query"] in kept]
     decades = _list_decades([row["norm"] for row in rows])
     kinds = {kind: shape for kind, shape in _KINDS.items() if any(row["kind"] == kind for row in rows)}
     shapes = alt.Scale(domain=list(kinds), range=list(kinds.values()))
@@ -115,13 +118,6 @@ def _list_decades(values: Sequence[float]) -> list[float]:
 
 _KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine below 0": BELOW}
 """Shapes of the keys, as the legend names them."""
-
-
-def _select_contexts(keys: Sequence[Row]) -> list[Row]:
-    """The rows of at most ``CONTEXTS`` queries, the smallest and the largest among them."""
-    queries = sorted({row["query"] for row in keys})
-    kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
-    return [row for row in keys if row["query"] in kept]
 
 
 def _build_row(row: Row) -> Row:
@@ -344,8 +340,7 @@ def _build_diagnostics(source: Source) -> Figure:
     examples = _find_examples(source, "diagnostics_of_head")
     shown = [example for example in examples if example.answer.table.num_rows]
     if not shown:
-        why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
-        return draft.leave_empty(why)
+        return draft.leave_empty(NOTHING_SELECTED)
     domain = find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
     turning = [one for one in shown if any(drop_nulls(one.rows, column) for column in findings.COSINES)]
     norm = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
@@ -384,8 +379,7 @@ def _build_contributions(source: Source) -> Figure:
     examples = _find_examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
-        why = "No key contributes anything." if any(example.rows for example in examples) else NOT_ANALYSED
-        return draft.leave_empty(why)
+        return draft.leave_empty("No key contributes anything.")
     others = [row for one in shown for row in drop_nulls(one.rows, "mean_cos_last") if row["role"] != "last"]
     largest = max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
     return draft.show(
@@ -421,10 +415,8 @@ def _build_spheres(source: Source) -> Figure:
     directions = [(example, of_kv_head.get((example.head["layer"], example.head["kv_head"]))) for example in examples]
     shown = [(example, row) for example, row in directions if row and example.rows]
     if not shown:
-        why = findings.describe_dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
-        return draft.leave_empty(why)
-    n = max(source.n, 1)
-    draw = partial(draw_sphere, n=n)
+        return draft.leave_empty(findings.describe_dimensions(heads))
+    draw = partial(draw_sphere, n=max(source.n, 1))
     return draft.show(
         _join_paragraphs(
             *(f"{e.title}. {findings.describe_directions(row)}" for e, row in shown),
@@ -450,7 +442,7 @@ def _build_dimensions(source: Source) -> Figure:
     )
     rows, told = drop_nulls(draft.rows, "effective_dimension"), findings.describe_dimensions(draft.rows)
     if not rows:
-        return draft.leave_empty(told if draft.rows else NOT_ANALYSED)
+        return draft.leave_empty(told)
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []

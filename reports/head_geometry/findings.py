@@ -80,7 +80,9 @@ def describe_cosines(curve: Sequence[Row]) -> str:
 
 def describe_contributions(keys: Sequence[Row]) -> str:
     """Largest contributions to a head's output at the largest context and the smallest (``contributions_of_head``)."""
-    of_query = {query: _group_by_role(keys, query) for query in sorted({row["query"] for row in keys})}
+    of_query: dict[int, dict[str, Row]] = {}
+    for row in sorted(keys, key=lambda row: (row["query"], row["mean_norm_y"])):
+        of_query.setdefault(row["query"], {})[row["role"]] = row
     *smaller, query = of_query
     same = next((other for other in smaller if of_query[other].keys() == of_query[query].keys()), None)
     text = f"Contributions with {count(query + 1, 'token')} of context: {_list_contributions(of_query[query])}"
@@ -91,11 +93,6 @@ def describe_contributions(keys: Sequence[Row]) -> str:
 
 _ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest other key"}
 """Keys whose contributions are described, in this order."""
-
-
-def _group_by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
-    rows = sorted((row for row in keys if row["query"] == query), key=lambda row: row["mean_norm_y"])
-    return {row["role"]: row for row in rows}
 
 
 def _list_contributions(of_role: dict[str, Row]) -> str:

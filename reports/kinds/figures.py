@@ -25,7 +25,7 @@ from reports.elements import (
     points,
     tooltips,
 )
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, name_share, number
 from reports.kinds import labels as kind_labels
@@ -265,8 +265,6 @@ def build_section(source: Source) -> Section:
 def build_depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
     draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("head_taxonomy"))
-    if not draft.rows:
-        return draft.leave_empty(NOT_ANALYSED)
     shares = source.ask_query("taxonomy_by_layer").rows()
     depths = kind_labels.describe_depths(draft.rows)
     tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
@@ -293,14 +291,11 @@ def build_depth(source: Source) -> Figure:
 
 def _build_plane(source: Source) -> Figure:
     draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("head_taxonomy"))
-    thresholds = source.ask_query("taxonomy_thresholds").rows()
-    if not draft.rows or not thresholds:
-        return draft.leave_empty(NOT_ANALYSED)
     if not drop_nulls(draft.rows, "cos_last_level"):
         return draft.leave_empty("No head attends to two keys with a last token whose value state has a norm above 0.")
     told = kind_labels.describe_planes(draft.rows)
     rows = add_nearest(drop_nulls(keep_columns(draft.rows, *PLACE, *SIGNATURE), "cos_last_level"))
-    values = {row["threshold"]: row["value"] for row in thresholds}
+    values = {row["threshold"]: row["value"] for row in source.ask_query("taxonomy_thresholds").rows()}
     changes = [*(row["cos_last_change"] for row in rows), 0, values["last_rises"]]
     levels = [*(row["cos_last_level"] for row in rows), values["last_weak"]]
     (left, right), (low, high) = ((min(found) - 0.08, max(found) + 0.08) for found in (changes, levels))
@@ -331,8 +326,6 @@ def _build_sensitivity(source: Source) -> Figure:
     draft = Draft(
         "kinds-sensitivity", "Dependence of the kinds on the thresholds", source.ask_query("taxonomy_thresholds")
     )
-    if not drop_nulls(draft.rows, "heads"):
-        return draft.leave_empty(NOT_ANALYSED)
     return draft.show(
         kind_labels.describe_sensitivity(draft.rows),
         "One threshold changes by 10 % and all others are fixed. The paper gives no thresholds; these are parameters "
@@ -354,7 +347,7 @@ def _build_sensitivity(source: Source) -> Figure:
 def _build_curves(source: Source) -> Figure:
     draft = Draft("kinds-curves", "Precision and Recall by kind of head", source.ask_query("curves_by_label"))
     if not draft.rows:
-        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+        return draft.leave_empty(NOTHING_SELECTED)
     return draft.show(
         kind_labels.describe_kind_curves(draft.rows, "precision", "recall"),
         f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "

@@ -29,7 +29,6 @@ from reports.elements import (
     write_in_cells,
 )
 from reports.figures import (
-    NOT_ANALYSED,
     NOTHING_SELECTED,
     Draft,
     Figure,
@@ -316,7 +315,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
     table = select_rows(draft.table, "metric", metric)
     rows = join_bounds(table.to_pylist(), metric)
     if not rows:
-        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+        return draft.leave_empty(NOTHING_SELECTED)
     nulls, twin = source.ask_query("separability_by_n").rows(), _read_twin(source)
     drawn = chance.name_drawn_sequences(nulls[0], source.overview["sequences"]) if nulls else ""
     return draft.show(
@@ -359,7 +358,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
     table = select_rows(draft.table, "metric", metric)
     rows = join_bounds(table.to_pylist(), metric)
     if not rows:
-        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+        return draft.leave_empty(NOTHING_SELECTED)
     elbow = only_row(source.ask_query("elbows_model"))
     return draft.show(
         describe_envelope(rows, metric),
@@ -386,7 +385,7 @@ def _build_elbows(source: Source) -> Figure:
     draft = Draft("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
     told = describe_elbows(draft.rows)
     if not drop_nulls(draft.rows, "elbow_n"):
-        return draft.leave_empty(source.explain_empty(told) if source.last_n else NOTHING_SELECTED)
+        return draft.leave_empty(told if source.last_n else NOTHING_SELECTED)
     bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in drop_nulls(draft.rows, "elbow_n"))
     inside, beyond = ELBOW_RANGES
     rows = [

@@ -6,7 +6,7 @@ from functools import partial
 import altair as alt
 
 from reports.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
-from reports.figures import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 from reports.kinds.labels import add_nearest, dots
@@ -22,19 +22,6 @@ PAPERS_PEAK = 3  # N at which the paper finds the correlation highest
 def select_shown(curve: Sequence[Row]) -> Row:
     """The row at the paper's peak, or at the nearest N that has a correlation (``sink_effect``)."""
     return min(drop_nulls(curve, "correlation"), key=lambda row: abs(row["n"] - PAPERS_PEAK))
-
-
-def describe_sink_effect(curve: Sequence[Row]) -> str:
-    """The correlation at the paper's peak, and at the last N (``sink_effect``)."""
-    shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
-    text = (
-        f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
-        f"{format_own_interval(shown, 'correlation')} at N = {shown['n']:,}"
-        f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
-    )
-    return (
-        f"{text}." if last is shown else f"{text}, and {format_own_interval(last, 'correlation')} at N = {last['n']:,}."
-    )
 
 
 def describe_sink_effects(curves: Sequence[Row]) -> str:
@@ -119,11 +106,16 @@ def build_section(source: Source) -> Section:
 def _build_effect(source: Source) -> Figure:
     draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
     if not drop_nulls(draft.rows, "correlation"):
-        why = explain_no_sink_effect(draft.rows) if draft.rows else NOT_ANALYSED
-        return draft.leave_empty(why if source.last_n else NOTHING_SELECTED)
-    peak = select_shown(draft.rows)["n"]
+        return draft.leave_empty(explain_no_sink_effect(draft.rows) if source.last_n else NOTHING_SELECTED)
+    shown, known = select_shown(draft.rows), drop_nulls(draft.rows, "correlation")
+    peak, last = shown["n"], known[-1]
     heads = drop_nulls(drop_nulls(source.ask_query("sink_heads", n=peak).rows(), "rho_0"), "recall")
-    told = describe_sink_effect(draft.rows)
+    at_end = f", and {format_own_interval(last, 'correlation')} at N = {last['n']:,}"
+    told = (
+        f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
+        f"{format_own_interval(shown, 'correlation')} at N = {peak:,}"
+        f"{', where the paper finds its peak' if peak == PAPERS_PEAK else ''}{'' if last == shown else at_end}."
+    )
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in draft.rows)))
     chart = layer_chart(
         draft.rows,
@@ -132,7 +124,7 @@ def _build_effect(source: Source) -> Figure:
         level(0, ""),
         base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
         base.mark_line(style="mean").encode(y=_y("correlation:Q")),
-        points(_add_tooltip(base), always=len(drop_nulls(draft.rows, "correlation")) == 1),
+        points(_add_tooltip(base), always=len(known) == 1),
     )
     return draft.show(
         told,

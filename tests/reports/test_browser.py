@@ -147,15 +147,6 @@ def test_headings_cells_and_labels_with_a_fault_are_noticed(unfolded: Browser) -
 
 
 @pytest.mark.slow
-def test_light_and_dark_follow_the_reader(unfolded: Browser, report: ReportSummary) -> None:
-    surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
-    for scheme, surface in (("light", "255, 255, 255"), ("dark", "23, 28, 35"), ("light", "255, 255, 255")):
-        unfolded.prefer(scheme)
-        unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb({surface})')")
-        assert unfolded.run(DRAWN) == report.charts
-
-
-@pytest.mark.slow
 def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report: ReportSummary) -> None:
     """Printing begins as soon as the handlers of ``beforeprint`` and what they promised are done."""
     browser.open(report.path)

@@ -1,7 +1,7 @@
 """Single charts: valid, described, to scale, holding the rows, and marking what is outside, missing or far away."""
 
 from collections.abc import Iterable
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -16,18 +16,15 @@ from reports import elements, theme
 from reports.assumptions import figures as assumptions
 from reports.bounds import figures as bounds
 from reports.bounds.figures import COVERAGES, WIDTHS
-from reports.contexts import figures as contexts
-from reports.elements import BARS, edges, equal_scales, histogram, layer_chart, tooltips
+from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.families import figures as families
-from reports.figures import NOTHING_SELECTED, Figure
+from reports.figures import Figure
 from reports.head_geometry import figures as head_geometry
 from reports.intuition import figures as example
 from reports.kinds import labels as kind_labels
-from reports.page import _build_kinds, _build_separation
 from reports.separation import figures as separation
-from reports.sink import figures as sink
-from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE
+from tests.made_up import MadeUp
+from tests.reports.conftest import SMALL, THREE
 from tests.reports.drawings import assert_described, build_figures, changed, drawn, of_query, of_shown, parts
 
 
@@ -134,16 +131,6 @@ def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: 
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
 
 
-SHOWN = {
-    *("sink-effect", "sink-by-layer", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
-    *("kinds-patterns", "context-metrics", "context-elbows", "context-kinds", "contexts-none"),
-}
-"""The figures that these tests are about."""
-
-BUILDERS = (assumptions.build_sinks, _build_separation, _build_kinds, sink.build_section)
-"""What builds their sections."""
-
-
 def test_segments_of_kinds_stand_on_each_other_and_other_is_the_room_that_is_left() -> None:
     shares = dict(zip(kind_labels.LABELS, (0.5, 0.04, 0.36, 0.1), strict=True))
     rows = [{"layer": 0, "label": label, "share": share} for label, share in reversed(shares.items())]
@@ -151,49 +138,6 @@ def test_segments_of_kinds_stand_on_each_other_and_other_is_the_room_that_is_lef
     assert [(row["label"], row["letter"]) for row in segments] == [("Retriever", "T"), ("Mixer", ""), ("Reset", "R")]
     assert [row["low"] for row in segments] == pytest.approx([0, 0.5, 0.54])
     assert [row["high"] for row in segments] == pytest.approx([0.5, 0.54, 0.9])
-
-
-ALONE = {"low": None, "high": None}
-"""Ends of the interval of one sequence: there is none."""
-
-
-def test_shares_are_drawn_where_two_contexts_have_them() -> None:
-    rows = [
-        {"query": query, "n_keys": query + 1, "metric": "recall", "n": n, "heads": 1, "mean": 0.5, **ALONE}
-        for query in (7, 15, 16)
-        for n in (1, 2, 4, 8)
-    ]
-    chart = contexts.draw_context_metric(rows, metric="recall", same="share")
-    assert {(row["context"], row["n"], row["share"]) for row in drawn(chart)} == {
-        *((8, 2, 4), (8, 4, 2), (16, 4, 4), (16, 8, 2))
-    }
-    ends = next(rows for rows in chart.to_dict()["datasets"].values() if "place" in rows[0])
-    assert {row["note"] for row in ends} == {"1/2", "1/4"}
-    apart = [row for row in rows if row["query"] != 15]
-    assert not contexts.has_shares(apart)
-
-
-NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}
-HIDDEN = {"sink-by-layer": "hides position 0 from every head"}
-SELECTED = {"sink-effect": NOTHING_SELECTED, "kinds-plane": "two keys", "kinds-curves": NOTHING_SELECTED}
-EMPTY = {
-    "least": {"sink-effect": "needs 3 heads", **NO_LABELS},
-    "hidden sink": {"sink-effect": "a sliding window hides the sink", **HIDDEN},
-    "only itself": {**SELECTED, **HIDDEN, **NO_LABELS},
-}
-"""What some studies cannot show, and why; besides, all of them name one query."""
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("key", EMPTY)
-def test_what_cannot_be_shown_says_why(key: str) -> None:
-    with warehouse(DEGENERATE[key]) as connection:
-        found = build_figures(connection, DEGENERATE[key], *BUILDERS)
-    shown = {name: figure for name, figure in found.items() if name in SHOWN}
-    empty = {name: figure.finding for name, figure in shown.items() if figure.empty}
-    assert "queries: [63, 127, 255, 511]" in empty.pop("contexts-none")
-    assert set(empty) == set(EMPTY[key])
-    assert all(why in empty[name] for name, why in EMPTY[key].items())
 
 
 def linear(colour: str) -> NDArray[np.float64]:
@@ -208,33 +152,9 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-BLINDNESS = {
-    "none": np.eye(3),
-    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-}
-"""What is left of light without one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1)."""
-
-
-def lab(colour: str, kind: str) -> NDArray[np.float64]:
-    """Colour as it is seen, in CIELAB, where equal distances look about equally different."""
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    x, y, z = np.cbrt(to_xyz @ np.clip(np.array(BLINDNESS[kind]) @ linear(colour), 1e-4, 1) / (0.9505, 1, 1.089))
-    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
-
-
-def nearest(colours: tuple[str, ...], kind: str) -> float:
-    return min(float(np.linalg.norm(lab(one, kind) - lab(other, kind))) for one, other in combinations(colours, 2))
-
-
 @pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
-def test_colours_stay_apart_for_every_eye_and_stand_out(palette: theme.Palette) -> None:
+def test_colours_stand_out(palette: theme.Palette) -> None:
     """Those of either sign run from a middle to two ends."""
-    for kind in BLINDNESS:
-        assert nearest(palette.series, kind) > 20
-        assert nearest((palette.diverging[0], palette.diverging[-1]), kind) > 20
-    assert nearest(("#c2560c", "#3d7a34"), "protan") < 20  # orange and green, which do not
 
     def stand_out(colours: Iterable[str]) -> float:
         return min(contrast(colour, palette.surface) for colour in colours)
@@ -259,46 +179,6 @@ def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, F
 @pytest.fixture(scope="module")
 def toy() -> Figure:
     return example.build_example()
-
-
-def scales(spec: Any, channel: str) -> list[Any]:
-    """The scales of a channel in all layers."""
-    encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
-    return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
-
-
-def contribution(query: int, position: int, norm: float, cosine: float | None = 0.5) -> dict[str, Any]:
-    role = "last" if position == query else "sink" if position == 0 else "other"
-    return {"query": query, "position": position, "role": role, "mean_norm_y": norm, "mean_cos_last": cosine}
-
-
-def scattered(rows: list[dict[str, Any]]) -> alt.LayerChart:
-    return head_geometry.draw_contributions(rows, title="a", largest=0.5)
-
-
-def test_the_log_axis_holds_what_is_drawn_and_nothing_that_is_0() -> None:
-    chart = scattered([contribution(4, position, norm) for position, norm in enumerate([0.0, 3e-9, 3e-4, 0.2, 30.0])])
-    norms = [row["norm"] for row in drawn(chart)]
-    assert norms == [3e-4, 0.2, 30.0]
-    domains = [scale["domain"] for scale in scales(chart.to_dict(), "y")]
-    assert domains
-    assert all(0 < low <= 3e-4 and high >= 30 for low, high in domains)
-    (single,) = drawn(scattered([contribution(0, 0, 0.1)]))
-    assert single["norm"] == 0.1
-
-
-def test_units_are_as_long_on_both_axes_whatever_the_size() -> None:
-    scales = [scale.to_dict()["domain"] for scale in equal_scales((2.0, -1.0), 0.5)]
-
-    def ends(width: float, height: float) -> list[list[float]]:
-        known = {"width": width, "height": height, "max": max}
-        return [[eval(end["expr"], {"__builtins__": {}}, known) for end in domain] for domain in scales]
-
-    for width, height in ((300, 250), (250, 250), (200, 250), (0, 250)):
-        (left, right), (low, high) = ends(width, height)
-        assert (right - left) / max(width, 1) == pytest.approx((high - low) / height)
-        assert min(right - left, high - low) == pytest.approx(1)
-        assert ((left + right) / 2, (low + high) / 2) == (pytest.approx(2), pytest.approx(-1))
 
 
 def test_the_example_is_that_of_geometry(toy: Figure) -> None:

@@ -60,13 +60,6 @@ def _compare_findings(page: Page, measures: dict[str, Row]) -> list[str]:
     return found
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("study", [SMALL, THREE, TRAINED], ids=lambda study: study.study)
-def test_a_page_says_each_number_once(study: MadeUp, written: Writer) -> None:
-    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
-        assert disagreements(Page(written(study, 4).path), connection, study.study) == []
-
-
 CHANGES = {
     "upper_tight": "UPDATE claim_parts SET value = value + 0.125 WHERE claim = 'upper_tight'",
     "resets_early": "UPDATE measures SET value_low = value_low - 0.25 WHERE measure = 'reset_share_early'",
@@ -124,9 +117,11 @@ def texts(page: Page) -> tuple[str, str]:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", [SMALL, TRAINED, THREE], ids=lambda study: study.study)
-def test_a_page_says_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
-    text, outside = texts(Page(written(study, 4).path))
+def test_a_page_says_each_number_once_and_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
+    page = Page(written(study, 4).path)
+    text, outside = texts(page)
     with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+        assert disagreements(page, connection, study.study) == []
         claims = ask(connection, "claims", study=study.study).rows()
     assert contradictions(text, claims) == []
     assert not [row for row in claims if normalise(row["sentence"]) in outside]

@@ -3,7 +3,6 @@
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 
 from reports.figures import find_source
@@ -55,20 +54,6 @@ def test_a_region_holds_the_heads_of_its_kind() -> None:
     corners = {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
     assert found["region"] == {"Mixer": corners}
     assert found["region-moved"] == {"Mixer": corners}, "one head of a kind spans no region"
-
-
-def test_a_hull_is_the_smallest_convex_polygon() -> None:
-    rng = np.random.default_rng(0)
-    points = [(float(x), float(y)) for x, y in rng.normal(size=(40, 2))]
-    hull = charts.find_hull(points)
-    assert set(hull) < set(points)
-    for start, end in zip(hull, hull[1:] + hull[:1], strict=True):
-        sides = [(end[0] - start[0]) * (y - start[1]) - (end[1] - start[1]) * (x - start[0]) for x, y in points]
-        assert min(sides) >= 0, "all points lie on one side of each edge"
-        assert sum(side == 0 for side in sides) == 2, "no corner lies on an edge"
-    assert charts.find_hull([(0, 0), (1, 1), (2, 2), (1, 1)]) == [(0, 0), (2, 2)]
-    assert charts.find_hull([(3, 4)]) == [(3, 4)]
-    assert charts.find_hull([]) == []
 
 
 def offered(heads: list[dict[str, Any]]) -> list[str]:

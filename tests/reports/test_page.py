@@ -295,6 +295,12 @@ EMPTY = {
 }
 """Figures that some degenerate studies have nothing for."""
 
+WHY = {
+    "least": ("sink-effect", "needs 3 heads"),
+    "one sequence": ("contexts-none", "queries: [63, 127, 255, 511]"),
+    "hidden sink": ("sink-by-layer", "hides position 0 from every head"),
+}
+
 
 @pytest.mark.slow
 @pytest.mark.one_case(others="long")
@@ -308,6 +314,8 @@ def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) 
     assert absent <= OPTIONAL
     assert set(empty) == EMPTY[study.study] | ALWAYS_EMPTY | {"monte-carlo", "contexts-none"}
     assert all(re.fullmatch(r"\s*\S.*\S: \S.*", text, re.DOTALL) for text in empty.values())
+    key, why = WHY[study.study]
+    assert why in empty[key]
     fewer = {"diagnostics", "contributions", "spheres", "similarity-heads", "kinds-patterns", *OPTIONAL} - {
         *empty,
         *absent,

@@ -522,49 +522,6 @@ def long() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@pytest.mark.slow
-def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
-    weights = dict(
-        long.execute(
-            "SELECT position, mean_weight FROM attention_by_position WHERE query = 1536 AND layer = 0 AND head = 1"
-        ).fetchall()
-    )
-    points = long.sql("FROM values_by_position WHERE layer = 0 AND kv_head = 0").to_arrow_table().to_pylist()
-    rows = ask(long, "directions_of_head", study="long", query=1536, layer=0, head=1).rows()
-    by_weight = sorted(weights, key=lambda position: (-weights[position], position))
-    found = {row["position"]: row for row in rows}
-    assert {0, 1536, *by_weight[:100]} <= set(found)
-    assert 200 < len(found) <= 300
-    for position, row in found.items():
-        point = points[position]
-        assert [row[name] for name in ("position", *"xyz")] == [point[name] for name in ("position", *"xyz")]
-        assert row["mean_weight"] == weights[position]
-        assert by_weight[row["selected_rank"] - 1] == position
-        assert row["role"] == {0: "sink", 1536: "last"}.get(position, "other")
-    earlier = ask(long, "directions_of_head", study="long", query=99, layer=0, head=1).rows()
-    assert [row["position"] for row in earlier] == list(range(100))
-
-
-def test_metrics_by_query(three: duckdb.DuckDBPyConnection) -> None:
-    means = {
-        (row["query"], row["n"]): row for row in three.sql("FROM selection_means_model").to_arrow_table().to_pylist()
-    }
-    rows = ask(three, "metrics_by_query", study="three").rows()
-    powers = [1, 2, 4, 8, 16]
-    assert [(row["query"], row["metric"], row["n"]) for row in rows] == [
-        (query, metric, n)
-        for query in THREE.positions
-        for metric in ("precision", "recall", "specificity")
-        for n in powers
-        if n <= query
-    ]
-    for row in rows:
-        expected = means[row["query"], row["n"]]
-        assert (row["n_keys"], row["heads"]) == (row["query"] + 1, expected["heads"])
-        assert row["mean"] == expected[row["metric"]]
-        assert [row["low"], row["high"]] == [expected[f"{row['metric']}_{end}"] for end in ("low", "high")]
-
-
 def test_contexts_of_every_query_are_whole_classes(small: duckdb.DuckDBPyConnection) -> None:
     """Of 24 keys no query sees 32, so that 16 is the largest class; slopes are NumPy's."""
     stored = small.sql("FROM context_heads ORDER BY ALL").to_arrow_table().to_pylist()
@@ -662,11 +619,6 @@ def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyC
         "SELECT avg(rho_0) FROM value_scales WHERE query = 23 AND layer = 0 AND kv_head = 1"
     ).fetchall()
     assert rows[5]["rho_0"] == pytest.approx(rho_0)
-    sinks = ask(three, "sink_by_head", study="three", query=23).rows()
-    assert [row["sink_weight"] for row in rows] == [row["sink_weight"] for row in sinks]
-    ranks = ask(three, "separability_at_n", study="three", query=23, measure="auc", n=16).rows()
-    of_head = {(row["layer"], row["head"]): row["value"] for row in ranks}
-    assert {(row["layer"], row["head"]): row["auc"] for row in rows if row["auc"] is not None} == of_head != {}
     points = ask(three, "sink_heads", study="three", query=23, n=16).rows()
     assert points == [
         {name: row[name] for name in ("layer", "head", "label", "nearest", "recall", "rho_0")} for row in rows
