@@ -155,11 +155,6 @@ def draw_context_metric(metrics: Sequence[Row], *, metric: str, same: str = "n")
     )
 
 
-def has_shares(metrics: Sequence[Row]) -> bool:
-    """Whether some share of the keys is selected at two sizes of the context or more."""
-    return bool(_drop_single([_add_context(row) for row in metrics if row["n"] > 1]))
-
-
 def _drop_single(rows: Sequence[Row]) -> list[Row]:
     """The rows with N a whole share of the context, and a share that another context has too."""
     whole = [{**row, "share": row["context"] // row["n"]} for row in rows if row["context"] % row["n"] == 0]
@@ -248,7 +243,7 @@ def _build_metrics(source: Source) -> Figure:
         if every
         else ", which are the same for every size: a query selects among the tokens up to its own"
     )
-    kept = ("n", "share") if has_shares(rows) else ("n",)
+    kept = ("n", "share") if bool(_drop_single([_add_context(row) for row in rows if row["n"] > 1])) else ("n",)
     return draft.show(
         slopes or join_sentences(*changes),
         f"Each point is a mean over heads, each first averaged over sequences{queries}. "

@@ -37,15 +37,6 @@ SMALL_LETTER = 8  # Size of the letters of kinds if there are more heads per row
 GRADIENT, LEGEND_HEIGHT = 140, 34  # Length and height of the legend of numbers, in pixels
 LABEL = "label"  # The quantity whose values are names, not numbers
 
-FURTHER = {
-    "effective_share": "Effective keys over all",
-    "distance_at_n": "Distance from the rest at N = {n}",
-    "last_nearer_n": "Nearer than random until N",
-    "spectral_norm": "Sensitivity at T = 1",
-    "delta_loss": "Loss increase without the head",
-}
-"""Quantities that a study may lack, as the dropdown names them."""
-
 SIGNED = ("rho_0", "delta_loss")  # Quantities of either sign, whose colours diverge from 0
 
 LINES: dict[str, dict[str, str]] = {
@@ -134,8 +125,12 @@ def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
         LABEL: "Kind of head",
         "elbow_n": "Elbow (N)",
         "rho_0": "ρ₀, mean cosine with the sink",
+        "effective_share": "Effective keys over all",
+        "distance_at_n": f"Distance from the rest at N = {n}",
+        "last_nearer_n": "Nearer than random until N",
+        "spectral_norm": "Sensitivity at T = 1",
+        "delta_loss": "Loss increase without the head",
     }
-    named |= {name: title.format(n=n) for name, title in FURTHER.items()}
     return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
 
 

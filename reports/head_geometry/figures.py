@@ -33,6 +33,7 @@ from reports.elements import (
 from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.numbers import Row, drop_nulls, find_span, join_sentences, name_head
 from reports.head_geometry import findings
+from reports.kinds.labels import KINDS
 from reports.queries import Answer
 
 DASHES = {"norm_s": SOLID, "norm_s_without_sink": DASH_DOT, "norm_s_without_last": DASHED}
@@ -325,8 +326,9 @@ def _combine_tables(examples: list[_Example]) -> pa.Table:
 def _explain_missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
     """Say which kinds are absent, and which examples are not shown and ``why``."""
     hidden = [example.title for example in examples if example not in shown]
+    missing = [kind for kind in KINDS if kind not in {example.head["label"] for example in examples}]
     return join_sentences(
-        findings.describe_absent([example.head for example in examples]),
+        f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else "",
         f"Not shown, because {why}: {'; '.join(hidden)}." if hidden else "",
     )
 

@@ -14,7 +14,6 @@ from reports.findings.numbers import (
     number,
     percent,
 )
-from reports.kinds.labels import KINDS
 
 NORMS = {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"}
 """Norms of the representative vector, as the legend names them."""
@@ -24,12 +23,6 @@ COSINES = {"cos_sink": "sink", "cos_last": "last token"}
 
 SLIGHT = 0.001  # A norm that changes by less than this share of itself counts as the same
 FAINT = 1e-6  # Contributions below this share of a head's largest are not drawn
-
-
-def describe_absent(examples: Sequence[Row]) -> str:
-    """Labels that no head has (``label_examples``); empty if each occurs."""
-    missing = [label for label in KINDS if label not in {row["label"] for row in examples}]
-    return f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else ""
 
 
 def describe_examples(examples: Sequence[Row]) -> str:

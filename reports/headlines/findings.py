@@ -146,17 +146,13 @@ def _format_points(row: Row, name: str) -> str:
     return format_with_interval(100 * row[name], low, high)
 
 
-def decide(*, keys: bool, states: bool, weights: bool) -> str:
-    """The answer, from whether the model separates better than each of the three controls."""
-    if not keys or not (states or weights):
-        return "no"
-    return "yes" if states and weights else "partly"
-
-
 def _name_answer(are_worse: Sequence[bool | None]) -> str:
     """The answer, or those between which it is undecided as long as a comparison is."""
     choices = ((True, False) if one is None else (one,) for one in are_worse)
-    possible = {decide(keys=keys, states=states, weights=weights) for keys, states, weights in product(*choices)}
+    possible = {
+        "no" if not keys or not (states or weights) else "yes" if states and weights else "partly"
+        for keys, states, weights in product(*choices)
+    }
     first, *others = [answer for answer in ("yes", "partly", "no") if answer in possible]
     return f"Undecided: {join_words([first, *others]).replace(' and ', ' or ')}" if others else first.capitalize()
 

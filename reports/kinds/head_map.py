@@ -35,7 +35,11 @@ def head_map(heads: Sequence[Row], axes: Sequence[Row]) -> alt.LayerChart:
 
     The page marks the head that is chosen.
     """
-    rows = add_nearest([_shape_row(row) for row in heads])
+    told = []
+    for row in heads:  # with the pattern of the largest lift, and all of them as text
+        patterns = None if row["patterns"] is None else row["patterns"] or [NO_PATTERN]
+        told.append(row | {"pattern": patterns and patterns[0], "patterns": patterns and ", ".join(patterns)})
+    rows = add_nearest(told)
     offered = {name: title for name, title in COLOURS.items() if any(row[name] is not None for row in rows)}
     bind = alt.binding_select(options=list(offered), labels=list(offered.values()), name="Colour")
     chart: alt.LayerChart = layer_chart(
@@ -52,13 +56,6 @@ def head_map(heads: Sequence[Row], axes: Sequence[Row]) -> alt.LayerChart:
     chart = chart.properties(padding={"top": LEGEND + 8, "left": 4, "right": 4, "bottom": 4})
     drawn: alt.LayerChart = chart.add_params(alt.param("quantity", value="near", bind=bind), *chosen)
     return drawn
-
-
-def _shape_row(row: Row) -> Row:
-    """A row of the chart: the pattern of the largest lift, and all of them as text."""
-    patterns = row["patterns"]
-    named = None if patterns is None else (patterns or [NO_PATTERN])[0]
-    return row | {"pattern": named, "patterns": None if patterns is None else ", ".join(patterns) or NO_PATTERN}
 
 
 def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:

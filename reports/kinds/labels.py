@@ -121,15 +121,11 @@ def _count_changed(row: Row) -> int:
     return max(int(row["changed_below"]), int(row["changed_above"]))
 
 
-def find_halfway(curves: Sequence[Row]) -> int:
-    """The largest N of the grid up to half of the last: beyond it both measures tend to 1 in every head."""
-    ns: list[int] = sorted({row["n"] for row in curves})
-    return max((n for n in ns if 2 * n <= ns[-1]), default=ns[0])
-
-
 def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
     """Metrics of the kinds halfway, and the course of Reset heads to there (``curves_by_label``)."""
-    halfway, each, resets = find_halfway(curves), [], []
+    each, resets = [], []
+    ns: list[int] = sorted({row["n"] for row in curves})
+    halfway = max((n for n in ns if 2 * n <= ns[-1]), default=ns[0])  # beyond it both measures tend to 1 in every head
     for metric in metrics:
         rows = [row for row in curves if row["metric"] == metric]
         means = {row["label"]: row["mean"] for row in rows if row["n"] == halfway}
@@ -138,8 +134,7 @@ def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
         points = [row for row in rows if row["label"] == "Reset" and row["n"] <= halfway]
         if len(points) > 2:
             resets.append(f"{NAMES[metric]} of Reset heads {describe_course(points, 'mean')}.")
-    last = max(row["n"] for row in curves)
-    return join_sentences(f"At N = {halfway:,}, of at most {last:,}, {'; '.join(each)}.", *resets)
+    return join_sentences(f"At N = {halfway:,}, of at most {ns[-1]:,}, {'; '.join(each)}.", *resets)
 
 
 SHAPES = dict(zip(LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))

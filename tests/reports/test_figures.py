@@ -123,8 +123,8 @@ DRAWN = {
 """By figure, changes each of which its charts or its table show."""
 
 TOLD = {
-    "precision-bounds": ["selection_means_model SET precision = 0.001 WHERE n = 5"],
-    "recall-bounds": ["bound_means SET recall_lower = 1 WHERE n = 5"],
+    "precision-bounds": ["selection_means_model SET precision = 0.001 WHERE n = 5 → below it at N = 5"],
+    "recall-bounds": ["bound_means SET recall_lower = 1 WHERE n = 5 → below it at N = 5"],
     "elbows": [
         f"{table} SET precision = 1, recall = 1 WHERE n < 9" for table in ("selection_means", "selection_means_model")
     ],

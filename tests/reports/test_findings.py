@@ -5,7 +5,6 @@ import pytest
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import settings as settings_findings
 from reports.assumptions import findings as values_findings
-from reports.bounds import findings as bounds_findings
 from reports.chance import figures as chance_figures
 from reports.claims import figures as claims_figures
 from reports.contexts import figures as contexts
@@ -14,7 +13,6 @@ from reports.findings import numbers
 from reports.findings.numbers import Row
 from reports.head_geometry import findings as geometry_findings
 from reports.headlines import findings as headlines_findings
-from reports.separation import figures as separation
 
 
 @pytest.mark.parametrize(
@@ -69,22 +67,6 @@ def test_a_share_of_few_things_is_told_as_their_number(share: float, total: int,
     assert numbers.name_share(share, total, "head") == named
 
 
-ROUNDING = 1e-6
-"""What the warehouse forgives a mean beside its bounds."""
-
-
-def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
-    """Rows of ``bounds_by_n`` for Recall at one N."""
-    row = {"metric": "recall", "n": n, "mean": mean, "low": None, "high": None, "precision_floor": n / 6}
-    within = None if lower is None or upper is None else lower - ROUNDING <= mean <= upper + ROUNDING
-    above = None if free is None else mean >= free - ROUNDING
-    return [
-        row | {"family": "printed", "lower": lower, "upper": upper, "inside": within},
-        row | {"family": "scale_free", "lower": free, "upper": None, "inside": above},
-        row | {"family": "printed", "metric": "precision", "lower": 1.0, "upper": 1.0, "inside": mean == 1},
-    ]
-
-
 def beside(n: int, null: str, low: float | None, high: float | None) -> Row:
     """A row of ``separability_by_n``."""
     return {"measure": "auc", "null_model": null, "n": n, "low": low, "high": high}
@@ -100,27 +82,6 @@ def test_auc_is_beside_a_null_where_its_interval_is() -> None:
     )
     for ends, told in (((-0.1, 0.1), "at no N different from that of random"), ((None, None), "no intervals for AUC")):
         assert told in chance_figures.describe_nulls([beside(1, null, *ends) for null in chance_figures.NULLS], "auc")
-
-
-CURVE = [
-    *bounds(1, 1.0, None, None, 1.0),
-    *bounds(2, 0.8, 0.1, 0.9, 0.2),
-    *bounds(3, 0.8, 0.1, 0.7, 0.2),
-    *bounds(4, 0.05, 0.1, 0.7, 0.01),
-    *bounds(5, 0.3, 0.1, 0.7, 0.4),
-]
-
-
-def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
-    rows = separation.join_bounds(CURVE, "recall")
-    assert [(row["n"], row["outside"]) for row in rows] == [(1, False), (2, False), (3, True), (4, True), (5, True)]
-    assert [rows[4][name] for name in ("lower", "upper", "scale_free_lower")] == [0.1, 0.7, 0.4]
-    text = separation.describe_envelope(rows, "recall")
-    assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
-    assert "below the scale-free lower bound at N = 5." in text
-    inside = [*bounds(1, 1.0, 0.9, 1 - 1e-9, None), *bounds(2, 0.5, 0.1, 0.9, 0.4)]
-    within = separation.join_bounds(inside, "recall")
-    assert "never above it" in separation.describe_envelope(within, "recall")
 
 
 def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
@@ -210,23 +171,6 @@ def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
     assert claims_findings.format_decisive(row | {"verdict": "not testable"}) == ""
     shown = claims_figures.tabulate_claims([row], {"a": "elbows"})
     assert shown.folded == (row["sentence"],)
-
-
-def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
-    """A row of ``coverage`` of the printed family."""
-    shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}
-    premise = {"recall_coverage_premise": 1.0, "premise_share": 0.2, "premise_rows": 3}
-    row = {"family": "printed", "kappa": kappa, "serves_best": best, "shown": best, "rows": 9, "precision_width": 0.4}
-    return row | {"recall_width": 0.6} | shares | premise | changed
-
-
-def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
-    level = [covered(kappa, best=kappa == 5) for kappa in (0.5, 5, 50)]
-    assert not bounds_findings.has_variation(level, ["precision_coverage", "recall_width"])
-    assert not bounds_findings.has_variation([], ["precision_coverage"])
-    moved = [*level[:2], covered(50, best=False, recall_width=0.57, precision_coverage=None)]
-    assert not bounds_findings.has_variation(moved, ["precision_coverage"])
-    assert bounds_findings.has_variation(moved, ["precision_coverage", "recall_width"])
 
 
 Y, N, U = "supported", "not supported", "undecided"

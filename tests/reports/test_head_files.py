@@ -134,13 +134,6 @@ def test_error_is_the_keys_from_which_it_stays_below_its_limit(
     assert row["value"] == pytest.approx(np.mean([n + 1 for n in last.values()]))
 
 
-def test_a_measure_of_all_sequences_is_one_score(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    write(several, "small", Choice("retrieval", "kl_zero", inverted=True), tmp_path / "scores.json")
-    found = json.loads((tmp_path / "scores.json").read_text())
-    rows = several.sql("SELECT kl FROM head_ablation WHERE study = 'small' AND kind = 'zero' ORDER BY layer, head")
-    assert list(found.values()) == [[-kl] for (kl,) in rows.fetchall()]
-
-
 def test_recall_by_sequence_is_its_mean_over_ln_n(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     write(several, "small", Choice("retrieval", "recall"), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())

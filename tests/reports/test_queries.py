@@ -499,22 +499,6 @@ def test_diagnostics_of_a_head(small: duckdb.DuckDBPyConnection, inserted: dict[
             assert row[name] == pytest.approx(counts[name][at].astype(float).mean())
 
 
-def test_curves_by_label(three: duckdb.DuckDBPyConnection) -> None:
-    labels = {(row["layer"], row["head"]): row["label"] for row in of_heads(three, 23)}
-    means = three.sql("FROM selection_means WHERE query = 23").to_arrow_table().to_pylist()
-    rows = ask(three, "curves_by_label", study="three", query=23).rows()
-    assert {row["label"] for row in rows} == set(LABELS)
-    for row in rows:
-        values = [
-            mean[row["metric"]]
-            for mean in means
-            if mean["n"] == row["n"] and labels[mean["layer"], mean["head"]] == row["label"]
-        ]
-        assert row["heads"] == len(values)
-        expected = [np.mean(values), np.quantile(values, 0.1), np.quantile(values, 0.9)]
-        assert [row["mean"], row["p10"], row["p90"]] == pytest.approx(expected)
-
-
 @pytest.fixture(scope="module")
 def long() -> Iterator[duckdb.DuckDBPyConnection]:
     """A long study of two queries, of whose positions charts show a part."""

@@ -114,35 +114,6 @@ def test_a_study_without_keys_has_no_reader(three: duckdb.DuckDBPyConnection) ->
         assert collect(three) is None
 
 
-def read_value(measures: dict[str, Any], title: str, place: str, sequence: int, position: int) -> float | None:
-    """What the page holds of a measure at a position, as a share of its range; None if it has no value."""
-    (codes,) = (codes for name, _, _, codes in measures["columns"] if name == title)
-    of_head = len(codes) // len(measures["heads"])
-    code = ord(codes[measures["heads"].index(place) * of_head + sequence * SMALL.context + position])
-    return None if code < measures["lowest"] else (code - measures["lowest"]) / (measures["levels"] - 1)
-
-
-def test_every_query_has_its_measures_to_half_a_step(small: duckdb.DuckDBPyConnection) -> None:
-    found = reader.collect_reader(find_source(small, SMALL.study, map_n=4))
-    assert found is not None
-    measures, half = found["measures"], 0.5 / (reader.LEVELS - 1) + 1e-6
-    assert len(found["tokens"][0]) == SMALL.context
-    assert [most for _, most, *_ in measures["columns"]] == [1, 1, SMALL.context, 1, 1]
-    unknown = 0
-    for row in small.sql("FROM query_heads WHERE study = 'small'").to_arrow_table().to_pylist():
-        place = f"{row['layer']}.{row['head']}"
-        for column, title in reader.MEASURES.items():
-            told = read_value(measures, title, place, row["sequence"], row["query"])
-            if row[column] is None:
-                assert told is None
-                unknown += 1
-            else:
-                share = math.log(row[column], SMALL.context) if column == "effective_keys" else min(1, row[column])
-                assert told == pytest.approx(share, abs=half)
-        assert read_value(measures, "Recall", place, row["sequence"], 0) is None
-    assert unknown > 0
-
-
 def test_every_query_of_some_heads_has_its_keys(
     small: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
