@@ -218,8 +218,10 @@ def check_hub(settings: ExtractionSettings) -> None:
         ("model", "model", settings.model.id, is_local_model(settings.model), "directory"),
         ("corpus", "dataset", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
     ):
+        if local:
+            continue
         cached = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=repository))
-        if not local and not cached.exists() and not is_hub_reachable():
+        if not cached.exists() and not is_hub_reachable():
             raise UserError(
                 f"The {what} '{name}' is neither a local {kind} nor in the local cache, and the Hugging Face hub "
                 f"cannot be reached; check the network and HF_HUB_OFFLINE, or give a local {kind}"
