@@ -45,11 +45,6 @@ class Study:
         """Elements of all its products n x n."""
         return self.sequences * self.layers * self.heads * sum((query + 1) ** 2 for query in self.queries)
 
-    def estimate_memory(self, threads: int) -> int:
-        """Bytes of the blocks of some threads and of the results that wait."""
-        block = estimate_layer_bytes(self.sizes, self.heads, self.kv_heads)
-        return threads * (block + estimate_held_bytes(self.sizes))
-
 
 STUDIES = (
     Study("LLaMA-2-7B, 100 sequences of 1,024 tokens, 4 queries", 100, **LLAMA, queries=(127, 255, 511, 1023)),
@@ -73,7 +68,8 @@ def build_table(n: int, long: int, repeats: int) -> str:
         seconds = one.what_median * study.numbers / numbers
         tensors = study.sequences * estimate_sequence_bytes(TENSORS, study.sizes)
         metrics = study.sequences * study.layers * estimate_bytes(study.sizes)
-        memory = " / ".join(f"{study.estimate_memory(threads) / 1e9:.1f}" for threads in (1, WORKERS))
+        of_thread = estimate_layer_bytes(study.sizes, study.heads, study.kv_heads) + estimate_held_bytes(study.sizes)
+        memory = " / ".join(f"{threads * of_thread / 1e9:.1f}" for threads in (1, WORKERS))
         lines.append(
             f"| {study.name} | {one.ratio:.2f} | {seconds:,.0f} | {seconds / WORKERS:,.0f} | {tensors / 1e9:,.1f} GB "
             f"| {metrics / 1e9:,.1f} GB | {memory} GB |"

@@ -56,24 +56,15 @@ def measure_asset(
             row[2] = multiply_heads(states, queries, sequences * layers * heads)
     cores = os.cpu_count() or 1
     asset = f"selection_metrics of {sequences} sequences, {layers} layers of {heads} heads, on {cores} cores"
+    ours, elapsed = (
+        (f"processor seconds of {asset}", seconds[:, 1]),
+        (f"{cores} times its seconds", cores * seconds[:, 0]),
+    )
+    products = ("those of a float32 matrix product n x d x n for every query of every head", seconds[:, 2])
+    note = "the share of the cores' time in use"
     return [
-        compare(
-            "metrics.products",
-            "cost",
-            (f"processor seconds of {asset}", seconds[:, 1]),
-            ("those of a float32 matrix product n x d x n for every query of every head", seconds[:, 2]),
-            sizes=sizes,
-            target=TARGET,
-        ),
-        compare(
-            "metrics.busy",
-            "speed",
-            (f"{cores} times the seconds of it", cores * seconds[:, 0]),
-            ("its processor seconds", seconds[:, 1]),
-            sizes=sizes,
-            target=BUSY,
-            note="the share of the cores' time in use",
-        ),
+        compare("metrics.products", "cost", ours, products, sizes=sizes, target=TARGET),
+        compare("metrics.busy", "speed", elapsed, ours, sizes=sizes, target=BUSY, note=note),
     ]
 
 

@@ -65,17 +65,12 @@ def measure_run(model: str, sizes: Mapping[str, Any]) -> list[Result]:
     steps |= {"all_steps": (sum(wall for wall, _ in steps.values()), sum(cpu for _, cpu in steps.values()))}
     steps |= {"command": command, "forward": forward, "products": products}
     against = "the plain forward pass and a float32 product n x d x n for every query of every head, together"
-    return [
-        compare(
-            f"run.{step}",
-            "cost",
-            (f"processor seconds of {step}", np.array([cpu])),
-            (f"those of {against}", np.array([forward[1] + products[1]])),
-            sizes=shape,
-            note=f"{wall:.2f} s" + (f", peak memory {peak / 2**20:.0f} MiB" if step == "command" else ""),
-        )
-        for step, (wall, cpu) in steps.items()
-    ]
+    both, results = (f"those of {against}", np.array([forward[1] + products[1]])), []
+    for step, (wall, cpu) in steps.items():
+        note = f"{wall:.2f} s" + (f", peak memory {peak / 2**20:.0f} MiB" if step == "command" else "")
+        what = (f"processor seconds of {step}", np.array([cpu]))
+        results.append(compare(f"run.{step}", "cost", what, both, sizes=shape, note=note))
+    return results
 
 
 def describe_study(model: str, sizes: Mapping[str, Any]) -> Study:

@@ -4,7 +4,7 @@ Holds the benchmarks ``separation.*``. Heads are those of ``benchmarks.heads``. 
 are measured in process time, but for ``separation.threads_*``: the same heads on two threads and on one, in seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -35,27 +35,20 @@ def make_grid(n: int, length: int) -> I64:
 
 def compare_threads(*, sizes: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
     """Separability of heads of few and of many keys on two threads, one BLAS thread each, against one."""
-    return [_compare_threads(n, head_dim, repeats) for n in sizes]
+    results = []
+    for n in sizes:
+        measure = partial(separability, *draw_head(n, head_dim), half_octave_grid(n), draws=4)
 
+        def run(threads: int, measure: Callable[..., object] = measure) -> None:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda seed: measure(seed=seed), range(HEADS)))
 
-def _compare_threads(n: int, head_dim: int, repeats: int) -> Result:
-    weights, values = draw_head(n, head_dim)
-    grid = half_octave_grid(n)
-
-    def run(threads: int) -> None:
-        with ThreadPoolExecutor(threads) as pool:
-            tasks = (partial(separability, weights, values, grid, draws=4, seed=seed) for seed in range(HEADS))
-            list(pool.map(lambda task: task(), tasks))
-
-    with limit_threads():
-        seconds = alternate(partial(run, 2), partial(run, 1), repeats=repeats)
-    return compare(
-        f"separation.threads_{n}",
-        "cost",
-        (f"separability of {HEADS} heads of {n} keys, two threads", seconds[:, 0]),
-        ("one thread", seconds[:, 1]),
-        sizes={"n": n, "head_dim": head_dim},
-    )
+        with limit_threads():
+            seconds = alternate(partial(run, 2), partial(run, 1), repeats=repeats)
+        two = (f"separability of {HEADS} heads of {n} keys, two threads", seconds[:, 0])
+        given = {"n": n, "head_dim": head_dim}
+        results.append(compare(f"separation.threads_{n}", "cost", two, ("one thread", seconds[:, 1]), sizes=given))
+    return results
 
 
 def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
