@@ -65,20 +65,18 @@ def publish_dataset(
 
 
 def _prepare(folder: Path, *, overwrite: bool) -> None:
-    """Undo what a killed process left of replacing a folder, and refuse to replace what was not published."""
-    with explain_unwritable(folder):
-        recover_folder(folder)
-        refuse_foreign_files(folder, overwrite=overwrite)
-
-
-def refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
-    """Refuse a folder to publish in unless it is empty, absent, or as an earlier publication left it.
+    """Undo what a killed process left of replacing a folder, and refuse to replace what was not published.
 
     ``UserError`` if it has a file that no publication wrote, a link, or, unless they may be overwritten, a file changed
     since.
     """
-    if not folder.exists():
-        return
+    with explain_unwritable(folder):
+        recover_folder(folder)
+        if folder.exists():
+            _refuse_foreign_files(folder, overwrite=overwrite)
+
+
+def _refuse_foreign_files(folder: Path, *, overwrite: bool) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder to publish in")
     listed = _read_marker(folder)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from reports.families.figures import AskFamily
-    from reports.page import ReportSummary
 
 HEAD = 2**14
 """Bytes at the beginning of a page that include its description of what it was made from."""
@@ -49,15 +48,22 @@ LONGEST = 200
 
 
 def make_report(work: Work) -> AssetResult:
-    """Write the page of a landed study."""
-    written = write_study_report(work.home, work.name, work.study)
+    """Write the page of a landed study, and the index of all studies.
+
+    ``UserError`` if the study is not landed, or a file cannot be written.
+    """
+    from reports.page import write_report
+
+    home, name, study = work.home, work.name, work.study
+    with _connect(home, _list_shown(home, name, study)) as connection:
+        path = home.report(name)
+        known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
+        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
+        link = _build_link(home.index, path.parent)
+        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
+    write_index(home)
     return AssetResult(
-        {
-            "path": written.path,
-            "index": work.home.index,
-            "charts": written.charts,
-            "bytes": written.bytes,
-        }
+        {"path": written.path, "index": home.index, "charts": written.charts, "bytes": written.bytes}
         | {
             title: Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
             for title, png in written.previews.items()
@@ -69,23 +75,6 @@ def make_report(work: Work) -> AssetResult:
 def compute_report_version() -> str:
     """A digest of the code of pages: the package ``reports``, queries included, and views and macros that they use."""
     return digest_code(files("reports"), files("sql") / "views", files("sql") / "macros")
-
-
-def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
-    """Write the HTML report of a landed study, and the index of all studies.
-
-    ``UserError`` if the study is not landed, or a file cannot be written.
-    """
-    from reports.page import write_report
-
-    with _connect(home, _list_shown(home, name, study)) as connection:
-        path = home.report(name)
-        known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
-        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
-        link = _build_link(home.index, path.parent)
-        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
-    write_index(home)
-    return written
 
 
 def _list_shown(home: Home, name: str, study: Study) -> set[str]:

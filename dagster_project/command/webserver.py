@@ -42,24 +42,12 @@ DEFINITIONS = "dagster_project.definitions"
 FOLDER = str(Path(__file__).parents[2])
 """Where Dagster looks for modules first: else that is the folder in which the command ran, whatever files are there."""
 
-START = "/runs"
-"""The first page: all runs. Dagster's own, a timeline, shows only runs that the web UI or the daemon started."""
-
 PATIENCE = 5.0
 """Seconds that the daemon has to end by itself."""
 
 
 LOOPBACK = ("127.0.0.1", "localhost")
 """Names of this machine under which the web UI is opened."""
-
-METHODS = {"GET", "HEAD", "POST"}
-"""Methods that the web UI uses."""
-
-GRAPHQL = "/graphql"
-"""The path that runs queries and mutations; it answers only POST, and WebSockets."""
-
-JSON = "application/json"
-"""The only content type of a POST: a page of another origin cannot send it without asking first, which is refused."""
 
 HEADERS = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 """Added to every answer: no other page may frame the web UI, or load what it answers."""
@@ -89,7 +77,8 @@ def build_routes(reports: Path) -> list[Route]:
             return PlainTextResponse(f"There is no page {page.name}; write it: attention-geometry report NAME", 404)
         return FileResponse(page, headers={"Content-Security-Policy": "sandbox allow-scripts allow-popups"})
 
-    return [Route("/", RedirectResponse(START)), Route(f"{OURS.pages}/{{name}}.html", show_page)]
+    # Dagster's own first page, a timeline, shows only runs that the web UI or the daemon started
+    return [Route("/", RedirectResponse("/runs")), Route(f"{OURS.pages}/{{name}}.html", show_page)]
 
 
 def guard_requests(app: ASGIApp, port: int, origins: Iterable[str] = ()) -> ASGIApp:
@@ -124,12 +113,12 @@ def _explain_refusal(scope: Scope, own: set[str]) -> str | None:
         return "this web UI answers no page of another origin"
     if scope["type"] == "websocket":
         return None
-    if scope["method"] not in METHODS:
+    if scope["method"] not in {"GET", "HEAD", "POST"}:
         return f"the method {scope['method']} is not used"
-    if scope["method"] == "POST":
+    if scope["method"] == "POST":  # with a type that a page of another origin cannot send without asking first
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        return None if kind == JSON else f"the content type must be {JSON}"
-    return "queries and mutations are sent by POST" if scope["path"].rstrip("/") == GRAPHQL else None
+        return None if kind == "application/json" else "the content type must be application/json"
+    return "queries and mutations are sent by POST" if scope["path"].rstrip("/") == "/graphql" else None
 
 
 def _end_with_parent() -> None:

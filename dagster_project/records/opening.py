@@ -145,14 +145,14 @@ def _describe_error(home: Home, error: Exception) -> str:
     """Describe an error of the records; the remedy depends on whether the disk is full, or they are damaged."""
     place = home.dagster if is_own(home) else Path(os.environ["DAGSTER_HOME"])
     if _is_disk_full(error, place):
-        return f"Dagster's records in {place} cannot be written: the disk is full; free space and run again"
-    if not is_own(home):
-        return f"Dagster's records in {place} cannot be used ({_shorten_error(error)}); repair them"
-    if isinstance(error, SQLAlchemyError) and not any(why for _, why in examine_databases(home)):
-        return (
-            f"Dagster's records in {home.dagster} cannot be written ({_shorten_error(error)}); make room and run again"
-        )
-    return f"Dagster's records in {home.dagster} are damaged ({_shorten_error(error)}); rebuild them: {REBUILD}"
+        what = "cannot be written: the disk is full; free space and run again"
+    elif not is_own(home):
+        what = f"cannot be used ({_shorten_error(error)}); repair them"
+    elif isinstance(error, SQLAlchemyError) and not any(why for _, why in examine_databases(home)):
+        what = f"cannot be written ({_shorten_error(error)}); make room and run again"
+    else:
+        what = f"are damaged ({_shorten_error(error)}); rebuild them: {REBUILD}"
+    return f"Dagster's records in {place} {what}"
 
 
 def _is_disk_full(error: BaseException | None, place: Path) -> bool:

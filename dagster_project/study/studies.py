@@ -191,8 +191,7 @@ def check_twin(home: Home, name: str, study: Study) -> None:
     if (study_of_twin.model.name, study_of_twin.model.revision) != (study.model.name, study.model.revision):
         raise UserError(
             f"The study '{twin}' cannot be the twin of '{name}': its model is {study_of_twin.model.name}, not "
-            f"{study.model.name}; "
-            f"set twin: {RANDOM}"
+            f"{study.model.name}; set twin: {RANDOM}"
         )
 
 

@@ -275,12 +275,20 @@ def _verify_databases(home: Home) -> Iterator[Verdict]:
         )
 
 
-def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
+def _verify_place(home: Home, study: str, what: Place, find_damage: Callable[[], str | None]) -> Verdict:
     """The damage that a check finds: the first check takes no lock; damage is confirmed while no process works on it.
 
-    ``UserError`` if an object store does not answer.
+    An unexpected error counts as damage. ``UserError`` if an object store does not answer.
     """
-    look = partial(_find_damage, look, what, study)
+
+    def look() -> str | None:
+        try:
+            return find_damage()
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the others are still read)
+            return f"{what} cannot be read ({format_error(error)}); rebuild it: attention-geometry run {study} --fresh"
+
     if look() is None:
         return Verdict(what, None)
     with ExitStack() as stack:
@@ -289,16 +297,6 @@ def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | 
         except UserError:
             return Verdict(what, None, in_work=True)
         return Verdict(what, look() if what.exists() or what.is_remote else None)
-
-
-def _find_damage(look: Callable[[], str | None], what: Place, study: str) -> str | None:
-    """The damage that a check finds; an unexpected error counts as damage."""
-    try:
-        return look()
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001 (the others are still read)
-        return f"{what} cannot be read ({format_error(error)}); rebuild it: attention-geometry run {study} --fresh"
 
 
 def tabulate_verdicts(verdicts: Iterable[Verdict]) -> Table:

@@ -299,27 +299,30 @@ def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(cop
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("what", ["a measured part", "a part", "inputs", "a table"])
-def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("a measured part", r"selection_counts\.parquet cannot be read \(it is not the file that was written here\)"),
+        ("a part", r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete its folder"),
+        ("inputs", r"layer 0 in .*mine lost; run the study again"),
+        ("a table", r"top_keys in .*mine lost; run the study again"),
+    ],
+)
+def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, what: str, said: str) -> None:
     """Each file is valid, and of the same study."""
     home = Home(copied)
+    first, other = (making.find_measured(home, "mine", "selection_counts", layer) for layer in (0, 1))
+    keys = making.find_part(home, "mine", "top_keys")
     if what == "a measured part":
-        one, other = (making.find_measured(home, "mine", "selection_counts", layer) for layer in (0, 1))
-        shutil.copy(one, other)
+        shutil.copy(first, other)
     elif what == "a part":
-        shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), making.find_part(home, "mine", "top_keys"))
+        shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), keys)
     elif what == "inputs":
-        making.find_measured(home, "mine", "selection_counts").with_name(INPUTS).unlink()
+        first.with_name(INPUTS).unlink()
     else:
-        shutil.rmtree(making.find_part(home, "mine", "top_keys").parent)
+        shutil.rmtree(keys.parent)
     (found,) = damages(home)
-    said = {
-        "a measured part": r"selection_counts\.parquet cannot be read \(it is not the file that was written here\)",
-        "a part": r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete its folder",
-        "inputs": r"layer 0 in .*mine lost; run the study again",
-        "a table": r"top_keys in .*mine lost; run the study again",
-    }
-    assert re.search(rf"{said[what]}.*: attention-geometry run mine$", found)
+    assert re.search(rf"{said}.*: attention-geometry run mine$", found)
     if what == "a measured part":
         shutil.rmtree(other.parent)
     making.finish(home, "mine")

@@ -4,12 +4,7 @@ import json
 import re
 import resource
 import shutil
-from contextlib import AbstractContextManager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler
-from io import BytesIO
 from pathlib import Path
-from urllib.request import urlopen
 
 import duckdb
 import pytest
@@ -22,7 +17,6 @@ from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.dataset import CARD, DATABASE, TABLES
 from tests.dagster_project.driver import attention_geometry, files
-from tests.extract.fake_hub import running
 
 HOSTILE = "|`[x](javascript:alert(1))<script>alert(1)</script>\n---\n"
 
@@ -48,37 +42,10 @@ def hosted(home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
-
-
-def serve(folder: Path) -> AbstractContextManager[str]:
-    """The address of a static host of a folder."""
-    return running(partial(_Quiet, directory=folder))
-
-
-def read_first_row(url: str) -> object:
-    """The first row of ``heads`` on a host: attached by DuckDB, or of the Parquet file without its extension."""
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
-        try:
-            connection.execute("LOAD httpfs")
-        except duckdb.Error:
-            with urlopen(f"{url}/heads.parquet") as answer:
-                return parquet.read_table(BytesIO(answer.read())).slice(0, 1).to_pylist()[0]
-        connection.execute(f"ATTACH '{url}/{DATABASE}' AS dataset (READ_ONLY)")
-        return connection.sql("FROM dataset.heads LIMIT 1").to_arrow_table().to_pylist()[0]
-
-
 def read_card(folder: Path) -> tuple[dict[str, object], str]:
     """The metadata of a card, and the rest of it."""
     _, metadata, rest = (folder / CARD).read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(metadata), rest
-
-
-def test_the_first_row_is_read_from_a_host(hosted: Path) -> None:
-    with serve(hosted) as url:
-        first = {"study": "mine", "layer": 0, "head": 0, "kv_head": 0}
-        assert {**first, "head_dim": 16} == read_first_row(url)
 
 
 def test_the_card_names_every_file_and_its_size(hosted: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -173,28 +174,19 @@ def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> 
     assert {reasons[later] for later in reading} == ({f"made from other {asset}"} if reading else set())
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "counts"),
-    [
-        ("derived", "kinds_moved", True),
-        ("macros", "elbows_of", True),
-        ("views", "margins", True),
-        ("views", "coverage", False),
-    ],
-)
-def test_a_statement_counts_if_it_decides_what_lands(
-    monkeypatch: pytest.MonkeyPatch, kind: sql.StatementKind, name: str, *, counts: bool
-) -> None:
+def test_a_statement_counts_if_it_decides_what_lands(monkeypatch: pytest.MonkeyPatch) -> None:
     was, real = relations.compute_landing_version(), sql.read_statement
-
-    def changed(of: sql.StatementKind, asked: str) -> sql.Statement:
-        known = real(of, asked)
-        return replace(known, text=known.text + "\n-- changed") if (of, asked) == (kind, name) else known
-
-    monkeypatch.setattr(sql, "read_statement", changed)
-    relations.compute_landing_version.cache_clear()
+    counts = {("derived", "kinds_moved"): True, ("macros", "elbows_of"): True, ("views", "coverage"): False}
     try:
-        assert (relations.compute_landing_version() != was) == counts
+        for changed, decides in counts.items():
+
+            def read(*asked: Any, changed: tuple[str, str] = changed) -> sql.Statement:
+                known = real(*asked)
+                return replace(known, text=known.text + "\n-- changed") if asked == changed else known
+
+            monkeypatch.setattr(sql, "read_statement", read)
+            relations.compute_landing_version.cache_clear()
+            assert (relations.compute_landing_version() != was) == decides, changed
     finally:
         monkeypatch.undo()
         relations.compute_landing_version.cache_clear()

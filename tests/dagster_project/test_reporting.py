@@ -59,18 +59,6 @@ def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
         assert targets(report) == {two / "index.html"}
 
 
-@pytest.mark.long
-def test_the_queries_of_an_option_are_those_of_the_study(tmp_path: Path) -> None:
-    done = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", "31,15", home=tmp_path)
-    assert done.code == 0, done.errors
-    assert f"All studies: {tmp_path}/index.html" in done.text
-    recorded = yaml.safe_load((tmp_path / "studies.yaml").read_text(encoding="utf-8"))["studies"]["other"]
-    assert sorted(recorded["queries"]) == [15, 31]
-    query = "SELECT DISTINCT query FROM selection WHERE study = 'other' ORDER BY query"
-    found = attention_geometry("sql", query, "--format", "csv", home=tmp_path)
-    assert found.text == '"query"\n15\n31\n'
-
-
 def test_queries_that_are_no_numbers_or_beyond_the_context_are_refused(tmp_path: Path) -> None:
     for given in ("", "1;2", "1,,2"):
         refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)

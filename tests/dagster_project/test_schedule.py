@@ -28,10 +28,6 @@ PATIENCE = 600.0
 """Seconds to wait for what takes one or two: a tick comes once a minute, and other tests may take the processor."""
 
 
-def program(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
-
-
 @contextmanager
 def daemon(home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon with the schedule on, every minute; killed at the end, with all that it started."""
@@ -40,11 +36,11 @@ def daemon(home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with mock.patch.dict(os.environ, environment(), clear=True), use_instance(Home(home)):
         pass
     module = ("-m", "dagster_project.definitions")
-    start = [program("dagster"), "schedule", "start", "all_studies_daily", *module]
+    start = [Path(sys.executable).with_name("dagster"), "schedule", "start", "all_studies_daily", *module]
     subprocess.run(start, cwd=CHECKOUT, env=variables, check=True, capture_output=True, timeout=PATIENCE)
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [program("dagster-daemon"), "run", *module],
+            [Path(sys.executable).with_name("dagster-daemon"), "run", *module],
             cwd=CHECKOUT,
             env=variables,
             stdout=out,
@@ -65,11 +61,6 @@ def wait_for(happened: Callable[[], bool], log: Path) -> None:
         time.sleep(1)
 
 
-def runs(records: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """All runs, the oldest first."""
-    return list(reversed(records.get_runs()))
-
-
 def reports(home: Path) -> list[dict[str, Any]]:
     """The entries of every report by study, the oldest first."""
     read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((home / "refreshes").glob("*.json"))]
@@ -78,7 +69,7 @@ def reports(home: Path) -> list[dict[str, Any]]:
 
 def ended(records: dg.DagsterInstance, number: int) -> bool:
     """Whether there are so many runs, and all have ended."""
-    found = runs(records)
+    found = records.get_runs()
     return len(found) >= number and all(run.is_finished for run in found)
 
 
@@ -101,13 +92,13 @@ def test_ticks_run_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
         states = {name: entry["state"] for name, entry in reports(home)[-1].items()}
         assert states == {"one": "fresh", "two": "fresh"} | dict.fromkeys(states.keys() - {"one", "two"}, "never run")
         assert len(states) > 2
-        assert of(runs(records)) == {"one": "SUCCESS", "two": "SUCCESS"}
+        assert of(records.get_runs()) == {"one": "SUCCESS", "two": "SUCCESS"}
         # one changes, another cannot be made and a third not be read: the first alone is rebuilt, from its metrics on
         before = files(home)
         write_studies(home, one=TINY | {"analysis": {"kappas": [2]}}, two=TINY, lost=LOST, bad={"model": "embedded"})
         wait_for(lambda: ended(records, 4), log)
         wait_for(lambda: not list((home / "locks" / "runs").iterdir()), log)
-        later = runs(records)[2:]
+        later = records.get_runs()[:-2]
     assert of(later) == {"one": "SUCCESS", "lost": "FAILURE"}
     (again,) = [run for run in later if run.tags["dagster/partition"] == "one"]
     assert again.asset_selection == {*select_steps({*NAMES} - {"tensors"})}
