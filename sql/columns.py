@@ -73,9 +73,10 @@ TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 SMALLEST = "1e-37"  # Magnitude near which float32 loses digits
 
 
-def key_columns(*names: str) -> str:
-    """The lines of a table definition for shared columns, none of which may be NULL."""
-    return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in names)
+def key_columns(*names: str, of_model: bool = False) -> str:
+    """The lines of a table definition for shared columns, none of which may be NULL; the model has no layer or head."""
+    known = [name for name in names if not of_model or name not in {"layer", "head"}]
+    return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in known)
 
 
 def interval_columns(name: str, meaning: str, domain: str, *, kind: str = "DOUBLE", last: bool = False) -> str:
@@ -103,9 +104,10 @@ def budget_columns() -> str:
     return "\n".join(interval_columns(name, meaning, "[1, inf)", last=at == end) for at, (name, meaning) in columns)
 
 
-def key_names(*names: str) -> str:
-    """The lines of a view's SELECT for shared columns."""
-    return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in names)
+def key_names(*names: str, of_model: bool = False) -> str:
+    """The lines of a view's SELECT for shared columns; the model has no layer or head."""
+    known = [name for name in names if not of_model or name not in {"layer", "head"}]
+    return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in known)
 
 
 def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:

@@ -1,6 +1,6 @@
 -- grain:   one row per row of the signatures and row of the thresholds
 -- inputs:  a relation with the columns of head_signatures from n_keys on, and one with those of taxonomy_thresholds
--- meaning: label, nearest kind, margin and scores by the rules of Section 4.2, with all columns of both inputs except
+-- meaning: label, nearest kind and scores by the rules of Section 4.2, with all columns of both inputs except
 --          the thresholds, and every condition with the value and limit compared. A score is by how much the narrowest
 --          condition of a rule is met, below 0 by how much the worst is missed: cosines and shares as they are, numbers
 --          of keys relative to the larger of both; NULL if an input of a condition does not exist (a hidden sink, one
@@ -35,12 +35,12 @@ scored AS (
         CASE WHEN {{ kind.met }} THEN {{ kind.name }} END AS {{ kind.name }}_won,
 {% endfor %}
         greatest({% for kind in kinds %}{{ kind.name }}_won{{ ", " if not loop.last }}{% endfor %}) AS won,
-        list_reverse_sort([{% for kind in kinds %}{{ kind.name }}{{ ", " if not loop.last }}{% endfor %}]) AS ranked
+        greatest({% for kind in kinds %}{{ kind.name }}{{ ", " if not loop.last }}{% endfor %}) AS highest
     FROM held
 )
 SELECT
     * EXCLUDE (
-        total_norm, won, ranked,
+        total_norm, won, highest,
 {% for kind in kinds %}
         {{ kind.name }}, {{ kind.name }}_won,
 {% endfor %}
@@ -53,9 +53,7 @@ SELECT
     nullif({{ kind.name }}, '-infinity') AS {{ kind.name }}_score,
 {% endfor %}
     CASE won{% for kind in kinds %} WHEN {{ kind.name }}_won THEN '{{ kind.label }}'{% endfor %} ELSE '{{ other }}' END AS label,
-    CASE nullif(ranked[1], '-infinity'){% for kind in kinds %} WHEN {{ kind.name }} THEN '{{ kind.label }}'{% endfor %} END AS nearest,
-    CASE WHEN won IS NOT NULL THEN won - greatest(ranked[2], 0) ELSE -nullif(ranked[1], '-infinity') END AS margin,
-    won IS NULL AND coalesce(effective_contributors < 2 AND top_is_other > 0.5, false) AS single_key,
+    CASE nullif(highest, '-infinity'){% for kind in kinds %} WHEN {{ kind.name }} THEN '{{ kind.label }}'{% endfor %} END AS nearest,
     [
 {% for kind, condition in conditions %}
         {

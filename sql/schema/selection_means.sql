@@ -17,11 +17,7 @@
 -- parts:   selection_means JOIN diagnostics USING (query, layer, head, n, sequences) JOIN distance_means USING (query, layer, head, n, sequences)
 {% endif %}
 CREATE TABLE selection_means{{ "_model" if model }} (
-{{ key_columns("study", "query") }}
-{% if not model %}
-{{ key_columns("layer", "head") }}
-{% endif %}
-{{ key_columns("n") }}
+{{ key_columns("study", "query", "layer", "head", "n", of_model=model) }}
 {% if model %}
     heads INTEGER NOT NULL, -- number of heads that attend to more than n keys [1, inf)
 {% endif %}

@@ -24,11 +24,7 @@ WITH bounds AS (
 )
 {% endif %}
 SELECT
-{{ key_names("study", "query") }}
-{% if not model %}
-{{ key_names("layer", "head") }}
-{% endif %}
-{{ key_names("n") }}
+{{ key_names("study", "query", "layer", "head", "n", of_model=model) }}
     family, -- 'printed': Theorems 1-2; 'scale_free': lower bounds that hold for independent directions
     kappa, -- κ of the printed bounds; NULL for the scale-free ones, which have none
     scale, -- scale of the printed bounds, 'unit' or 'raw'; NULL for the scale-free ones

@@ -16,10 +16,7 @@ WITH compared AS (
     FROM selection_means{{ "_model" if model }}
 )
 SELECT
-{{ key_names("study", "query") }}
-{% if not model %}
-{{ key_names("layer", "head") }}
-{% endif %}
+{{ key_names("study", "query", "layer", "head", of_model=model) }}
     max(n) AS last_n, -- largest N
     min(n) FILTER (WHERE is_nearer) AS critical_n, -- the critical N, with a tolerance of a millionth of the distance; NULL if the selected keys are always farther
     critical_n / (last_n + 1) AS critical_share, -- critical_n divided by the number of keys

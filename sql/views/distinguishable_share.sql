@@ -5,11 +5,7 @@
 --          accounts were available); the value reported there settles at 0.70-0.85. At N = 1 it is 1 by definition
 CREATE OR REPLACE VIEW distinguishable_share{{ "_model" if model }} AS
 SELECT
-{{ key_names("study", "query") }}
-{% if not model %}
-{{ key_names("layer", "head") }}
-{% endif %}
-{{ key_names("n") }}
+{{ key_names("study", "query", "layer", "head", "n", of_model=model) }}
 {% if model %}
 {{ key_names("heads") }}
 {% endif %}

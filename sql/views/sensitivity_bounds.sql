@@ -13,11 +13,7 @@ held AS (
     FROM bounded
 )
 SELECT
-{{ key_names("study", "query") }}
-{% if not model %}
-{{ key_names("layer", "head") }}
-{% endif %}
-{{ key_names("temperature") }}
+{{ key_names("study", "query", "layer", "head", "temperature", of_model=model) }}
     count(*) AS rows, -- number of {{ "(sequence, head)" if model else "sequences" }}
     avg(spectral_norm) AS spectral_norm, -- mean spectral norm
     quantile_cont(spectral_norm, 0.1) AS norm_p10, -- 10 % quantile of the norms
