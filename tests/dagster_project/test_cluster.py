@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_python_version
@@ -28,13 +26,14 @@ from dagster_project.study.settings import DaskSettings, Study
 from dagster_project.study.studies import parse_study
 from storage.errors import UserError
 from storage.files import parts
-from storage.files.places import LocalPlace, Place
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
+from tests.dagster_project.driver import files
 from tests.memory import trace
 from tests.storage.earlier import rewrite
 
@@ -58,13 +57,6 @@ def with_tensors(home: Home, layers: int = LAYERS) -> Home:
 def open_metrics(home: Home) -> Metrics:
     """What is measured of the study."""
     return Metrics.of(home, NAME, SequenceStore.open(home.tensors(NAME), TENSORS), STUDY.analysis)
-
-
-def files(store: Place) -> dict[str, str]:
-    """Every file below a folder by its hash."""
-    folder = Path(str(store))
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 @pytest.fixture(scope="module")
@@ -105,52 +97,38 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PATIENCE", 120.0)
 
 
-@dataclass
-class Held:
-    """Tasks that say when they begin, and wait for a word, so that it is certain what is in hand when."""
-
-    folder: Path
-
-    def in_hand(self) -> int:
-        """How many processes are waiting."""
-        return len({path.name.rpartition("-")[2] for path in self.folder.glob("waits-*")})
-
-    def go(self) -> None:
-        """Let all go on."""
-        (self.folder / "go").touch()
-
-    def gone(self) -> bool:
-        """Whether they may continue."""
-        return (self.folder / "go").exists()
-
-    def task(self, free: int) -> Callable[..., None]:
-        """The task of a worker, which waits before it measures a layer from ``free`` on."""
-        folder = self.folder
-
-        def hold_and_measure(layer: int, *, layers: Any) -> None:
-            import os
-            import time
-
-            from dagster_project.assets import metrics as measuring
-
-            if layer >= free:
-                (folder / f"waits-{layer}-{os.getpid()}").touch()
-                while not (folder / "go").exists():
-                    time.sleep(0.01)
-            measuring._measure_one(layer, layers=layers)
-
-        return hold_and_measure
-
-
 @pytest.fixture
-def held(tmp_path: Path) -> Held:
-    """Nothing held yet."""
+def held(tmp_path: Path) -> Path:
+    """A folder in which tasks say that they have begun, and wait for the file ``go``."""
     (tmp_path / "held").mkdir()
-    return Held(tmp_path / "held")
+    return tmp_path / "held"
+
+
+def hold(folder: Path, free: int) -> Callable[..., None]:
+    """The task of a worker, which waits before it measures a layer from ``free`` on."""
+
+    def hold_and_measure(layer: int, *, layers: Any) -> None:
+        import os
+        import time
+
+        from dagster_project.assets import metrics as measuring
+
+        if layer >= free:
+            (folder / f"waits-{layer}-{os.getpid()}").touch()
+            while not (folder / "go").exists():
+                time.sleep(0.01)
+        measuring._measure_one(layer, layers=layers)
+
+    return hold_and_measure
+
+
+def count_waiting(held: Path) -> int:
+    """How many processes are waiting."""
+    return len({path.name.rpartition("-")[2] for path in held.glob("waits-*")})
 
 
 @pytest.fixture
-def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, Callable[[], None]], None]:
+def when_in_hand(held: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, Callable[[], None]], None]:
     """Have something done in mid-run: so many layers are written, so many workers have another in hand."""
 
     def arrange(written: int, in_hand: int, act: Callable[[], None]) -> None:
@@ -161,13 +139,13 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
                 yield found
                 if count == written:
                     deadline = time.monotonic() + 60
-                    while held.in_hand() < in_hand and time.monotonic() < deadline:
+                    while count_waiting(held) < in_hand and time.monotonic() < deadline:
                         time.sleep(0.01)
-                    assert held.in_hand() == in_hand
+                    assert count_waiting(held) == in_hand
                     act()
 
         monkeypatch.setattr(cluster, "_iterate_completed", acting)
-        monkeypatch.setattr(measuring, "_measure_one", held.task(free=written))
+        monkeypatch.setattr(measuring, "_measure_one", hold(held, free=written))
 
     return arrange
 
@@ -203,25 +181,25 @@ def test_fits_and_expectations_are_those_of_threads(
 
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_no_worker_at_work(
-    tmp_path: Path, dask: Cluster, held: Held, when_in_hand: Callable[..., None]
+    tmp_path: Path, dask: Cluster, held: Path, when_in_hand: Callable[..., None]
 ) -> None:
     def interrupt() -> None:
-        Timer(0.5, held.go).start()
+        Timer(0.5, (held / "go").touch).start()
         raise KeyboardInterrupt
 
     home = with_tensors(Home(tmp_path))
     when_in_hand(1, len(dask.workers), interrupt)
     with pytest.raises(KeyboardInterrupt):
         making.measure(home, NAME, on(dask.address))
-    assert held.gone(), "the lock is kept until no worker has a layer in hand"
+    assert (held / "go").exists(), "the lock is kept until no worker has a layer in hand"
     assert len(open_metrics(home).find_missing()) == LAYERS - 1, "which it does not write"
 
 
 @pytest.mark.slow
 def test_a_run_waits_for_workers_of_one_that_was_killed(
-    tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dask: Cluster, held: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, prepare, go = with_tensors(Home(tmp_path), 2), measuring._prepare, held.folder / "go"
+    home, prepare, go = with_tensors(Home(tmp_path), 2), measuring._prepare, held / "go"
 
     def wait(_: int) -> None:
         import time
@@ -230,7 +208,7 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
             time.sleep(0.01)
 
     def checked(*given: Any) -> None:
-        assert held.gone()
+        assert (held / "go").exists()
         prepare(*given)
 
     monkeypatch.setattr(measuring, "_prepare", checked)
@@ -240,7 +218,7 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         while not any(killed.run(cluster._has_running_task, str(home.metrics(NAME))).values()):
             time.sleep(0.01)
         task.release()
-        Timer(0.3, held.go).start()
+        Timer(0.3, (held / "go").touch).start()
         assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
 
 
@@ -286,19 +264,19 @@ def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, mo
 
 @pytest.mark.long
 def test_a_worker_killed_in_mid_run_changes_no_byte(
-    tmp_path: Path, threads: Home, processes: Cluster, held: Held, when_in_hand: Callable[..., None]
+    tmp_path: Path, threads: Home, processes: Cluster, held: Path, when_in_hand: Callable[..., None]
 ) -> None:
     dask, home = ready(processes, workers=2), with_tensors(Home(tmp_path / "data"))
 
     def kill_one() -> None:
         kill(dask.workers[1])
-        held.go()
+        (held / "go").touch()
 
     when_in_hand(2, 2, kill_one)
     made = making.measure(home, NAME, on(dask.address))
     assert dask.workers[1].poll() is not None, "a worker was killed"
     assert making.measured(made) == LAYERS
-    found, wanted = files(home.metrics(NAME)), files(threads.metrics(NAME))
+    found, wanted = (files(Path(str(of.metrics(NAME)))) for of in (home, threads))
     assert found == wanted
     assert not list(home.root.rglob("*.partial"))
 

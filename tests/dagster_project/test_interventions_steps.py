@@ -18,14 +18,12 @@ import sql
 from dagster_project.analysis import interventions
 from dagster_project.analysis.claims import effects
 from dagster_project.analysis.claims.effects import NO_EFFECTS
-from dagster_project.analysis.sources import open_sources
+from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.upkeep.doctor import verify
 from extract.ablation import estimate_ablation_bytes
 from extract.interventions import UneditableError
-from extract.policies import Heads
-from extract.sparsity import estimate_policy_bytes
 from storage.errors import UserError
 from storage.files.pieces import Pieces
 from storage.files.places import LocalPlace
@@ -62,11 +60,22 @@ def rows(home: Home, table: str) -> list[Row]:
     return making.rows(home, NAME, table)
 
 
-def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
+@pytest.fixture(scope="module")
+def sources(home: Home) -> Sources:
+    """What the steps read."""
+    read = ("selection_means", "key_budgets")
+    parts = {table: LocalPlace(making.find_part(home, NAME, table)) for table in read}
+    return replace(open_sources(home, NAME, study_of(home)), parts=parts)
+
+
+@pytest.fixture(scope="module")
+def opened(sources: Sources) -> Any:
+    """The model and its sequences."""
+    return interventions._open_model(sources, estimate_ablation_bytes)
+
+
+def test_ablation_is_that_of_a_slow_reading(home: Home, opened: Any) -> None:
     """z of one head replaced by a hook on what the output projection reads; means, intervals and KL in float64."""
-    sources = open_sources(home, NAME, study_of(home))
-    opened = interventions._open_model(sources, estimate_ablation_bytes)
-    assert opened is not None
     ids = opened.select_ids(3)
 
     def logits(sequence: int, layer: int | None = None, head: int = 0) -> torch.Tensor:
@@ -111,13 +120,9 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
         assert row["delta_loss"] != pytest.approx(found[layer, head, "mean"]["delta_loss"], abs=1e-7)
 
 
-def test_only_the_policies_that_are_named_are_measured(home: Home) -> None:
-    settings, read = study_of(home).analysis.effects, ("selection_means", "key_budgets")
+def test_only_the_policies_that_are_named_are_measured(sources: Sources, opened: Any) -> None:
+    settings = sources.study.analysis.effects
     assert settings is not None
-    parts = {table: LocalPlace(making.find_part(home, NAME, table)) for table in read}
-    sources = replace(open_sources(home, NAME, study_of(home)), parts=parts)
-    opened = interventions._open_model(sources, estimate_policy_bytes)
-    assert opened is not None
 
     def names(*policies: str) -> list[str]:
         some = settings.model_copy(update={"policies": policies})
@@ -129,16 +134,8 @@ def test_only_the_policies_that_are_named_are_measured(home: Home) -> None:
         names("mas", "mass")
 
 
-def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
-    study, read = study_of(home), ("selection_means", "key_budgets")
-    parts = {table: LocalPlace(making.find_part(home, NAME, table)) for table in read}
-    sources = replace(open_sources(home, NAME, study), parts=parts)
-    assert study.analysis.effects is not None
-    opened = interventions._open_model(sources, estimate_policy_bytes)
-    assert opened is not None
-    heads: Heads = interventions.describe_heads(opened, sources, study.analysis.effects)
-    assert heads.recall is not None
-    assert heads.elbow is not None
+def test_what_is_known_of_heads_is_what_the_tables_say(home: Home, sources: Sources, opened: Any) -> None:
+    heads: Any = interventions.describe_heads(opened, sources, sources.study.analysis.effects)
     for row in rows(home, "selection_means"):
         assert heads.recall[row["layer"], row["head"], row["n"] - 1] == row["recall"]
     assert heads.recall.shape == (2, 4, KEYS - 1)
@@ -149,15 +146,13 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     for place, curve in curves.items():
         assert heads.elbow[place] == pytest.approx(find_elbow(curve)["elbow_n"] or np.nan, nan_ok=True)
     counted = [np.searchsorted(np.sort(one)[::-1].cumsum(), 0.9 * one.sum()) + 1 for one in weights(sources)]
-    assert heads.n_90 is not None
     np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
-    assert heads.error is not None
-    assert heads.error_mean is not None
     for row in rows(home, "key_budgets"):
         if row["query"] == sources.query:
             place = row["layer"], row["head"]
             assert (heads.error[place], heads.error_mean[place]) == (row["n_renormalised_10"], row["n_mean_10"])
-    entropies = np.exp([entropy(one) for one in weights(sources)])
+    known = [one[one > 0] / one.sum() for one in weights(sources)]
+    entropies = np.exp([-(p * np.log(p)).sum() for p in known])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
 
 
@@ -165,11 +160,6 @@ def weights(sources: Any) -> np.ndarray:
     """Weights of the last query, (sequences · layers · heads, keys)."""
     found = sources.tensors.read("attention", ...)[:, -1]
     return np.asarray(found, np.float64).reshape(-1, found.shape[-1])
-
-
-def entropy(one: np.ndarray) -> float:
-    p = one[one > 0] / one.sum()
-    return float(-(p * np.log(p)).sum())
 
 
 def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) -> None:
@@ -189,6 +179,14 @@ def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) ->
             )
     assert by_budget[0.2][0]["keys_kept"] < by_budget[0.5][0]["keys_kept"]
     assert {row["sequences"] for row in found} == {2}
+    of_sequences = rows(home, "sparsified_loss_by_sequence")
+    for mean in found:
+        mine = [row for row in of_sequences if all(row[key] == mean[key] for key in ("policy", "setting", "budget"))]
+        assert [row["sequence"] for row in mine] == [0, 1]
+        rise = np.mean([row["loss"] - row["plain_loss"] for row in mine])
+        assert (rise, mine[0]["plain_loss"] + mine[1]["plain_loss"]) == pytest.approx(
+            (mean["delta_loss"], 2 * mean["plain_loss"]), abs=1e-12
+        )
 
 
 @pytest.mark.slow
@@ -313,17 +311,6 @@ def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeyp
         with pytest.raises(UserError, match=r"Measuring effects of heads of 'tiny' needs .* MB of memory, but 0\.1 MB"):
             making.make(home, NAME, [step], force=True)
         assert not list((home.parts(NAME) / f"{step}.pieces").glob("[0-9]*"))
-
-
-def test_losses_by_sequence_are_those_that_are_averaged(home: Home) -> None:
-    found = rows(home, "sparsified_loss_by_sequence")
-    for mean in rows(home, "sparsified_loss"):
-        mine = [row for row in found if all(row[key] == mean[key] for key in ("policy", "setting", "budget"))]
-        assert [row["sequence"] for row in mine] == [0, 1]
-        assert np.mean([row["loss"] - row["plain_loss"] for row in mine]) == pytest.approx(
-            mean["delta_loss"], abs=1e-12
-        )
-        assert np.mean([row["plain_loss"] for row in mine]) == pytest.approx(mean["plain_loss"], rel=1e-12)
 
 
 def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:

@@ -20,7 +20,7 @@ from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
-from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
+from tests.geometry.separation_oracle import MEASURES
 
 NULLS = ("random_selection", "shuffled_values")
 GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]  # Powers of √2 below 40 keys, rounded, and 39
@@ -58,22 +58,17 @@ def keys_of(tensors: SequenceStore, sequence: int, query: int, layer: int, head:
     return weights, np.asarray(tensors.array("values")[sequence, layer, head // 2, keys])
 
 
-def literally(
-    tensors: SequenceStore, place: tuple[int, int, int], *, draws: int = DRAWS, seed: int = 0, reading: Reading = RIGHT
-) -> dict[str, np.ndarray]:
+def literally(tensors: SequenceStore, place: tuple[int, int, int]) -> dict[str, np.ndarray]:
     """The measures of the selections and of each null in exact arithmetic, (sequence, measure, N)."""
     query, layer, head = place
     sizes = [n for n in GRID if n < QUERIES[query] + 1 - FIRST[query, layer]]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("observed", *NULLS)}
     for sequence in range(SEQUENCES):
         weights, values = keys_of(tensors, sequence, *place)
-        words = (seed, sequence, QUERIES[query], layer, head)
-        sink = bool(FIRST[query, layer] == 0)
-        found["observed"].append(separation_oracle.observed(weights, values, sizes, reading))
-        found[NULLS[0]].append(separation_oracle.random_selection(weights, values, sizes, words, draws, reading))
-        found[NULLS[1]].append(
-            separation_oracle.shuffled_values(weights, values, sizes, words, draws, sink=sink, reading=reading)
-        )
+        words, sink = (0, sequence, QUERIES[query], layer, head), bool(FIRST[query, layer] == 0)
+        found["observed"].append(separation_oracle.observed(weights, values, sizes))
+        found[NULLS[0]].append(separation_oracle.random_selection(weights, values, sizes, words, DRAWS))
+        found[NULLS[1]].append(separation_oracle.shuffled_values(weights, values, sizes, words, DRAWS, sink=sink))
     return {name: np.array(arrays) for name, arrays in found.items()}
 
 
@@ -104,27 +99,6 @@ def test_rows_of_a_head_are_those_of_exact_arithmetic(
         assert (row["sequences"], row["draws"]) == (SEQUENCES, DRAWS)
         wanted = {"value": value.mean(), "null_value": null_value.mean()}
         assert near(row, wanted | columns("difference", of_mean(value - null_value, DIFFERENCE)), abs_=1e-6)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("reading", "measures"),
-    [
-        (Reading(order=separation_oracle.with_replacement), MEASURES[:5]),
-        (Reading(moves_last=True), MEASURES),
-        (Reading(moves_sink=True), MEASURES),
-    ],
-)
-def test_another_reading_of_a_null_would_be_noticed(home: Home, reading: Reading, measures: tuple[str, ...]) -> None:
-    place = (0, 0, 1)
-    null = NULLS[0] if reading.order is separation_oracle.with_replacement else NULLS[1]
-    found, wrong = (
-        of_head(rows(home), place),
-        literally(SequenceStore.open(home.tensors(NAME), TENSORS), place, reading=reading),
-    )
-    for measure in measures:
-        of_measure = [row["null_value"] for (name, of, _), row in found.items() if (name, of) == (null, measure)]
-        assert np.abs(wrong[null].mean(axis=0)[MEASURES.index(measure)] - of_measure).max() > 1e-3
 
 
 def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:

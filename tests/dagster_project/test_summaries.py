@@ -21,9 +21,11 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
-from geometry.bounds.lower import INGREDIENTS
-from geometry.grids import fit_over_ln_n, log_grid
+from geometry.bounds.lower import INGREDIENTS, Ingredients, lower_bounds, margin
+from geometry.grids import log_grid
 from geometry.quantities import SELECTION
+from geometry.selection.metrics import average_levels, follow_cosines
+from geometry.statistics.intervals import average_known
 from storage.errors import UserError
 from storage.files.parts import read_inputs
 from storage.files.places import LocalPlace
@@ -34,7 +36,6 @@ from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZE
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
 from tests.geometry.oracle import exact_errors
-from tests.geometry.printed_bounds import bound_selection
 
 SCORES = {"f_r_max": "precision", "f_r_min": "recall"}  # The metric that each F-score follows from
 
@@ -359,123 +360,75 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
     assert not near(row, {"relative_distance": np.linalg.norm(s - y[order[0]]) / np.linalg.norm(s)}, rel=1e-2)
 
 
-def average(curve: np.ndarray, first: float, last: float) -> float:
-    """Mean of a curve by N, from N = 1, over ln N from ``first`` to ``last``; each N reaches half-way to the next."""
-    inside = [n for n in range(1, curve.size + 1) if first - 1e-9 <= n <= last + 1e-9]
-    ends = [np.log(inside[0] - 0.5), *(np.log(n * (n + 1)) / 2 for n in inside[:-1]), np.log(inside[-1] + 0.5)]
-    known = [
-        (curve[n - 1], width) for n, width in zip(inside, np.diff(ends), strict=True) if not np.isnan(curve[n - 1])
-    ]
-    return sum(value * width for value, width in known) / sum(width for _, width in known) if known else np.nan
+def read_margins(arrays: dict[str, np.ndarray], at: tuple[Any, ...], scale: np.ndarray | float) -> np.ndarray:
+    """Δ/B of some selections."""
+    return margin(Ingredients(**{name: arrays[name][at] for name in INGREDIENTS}), scale)
 
 
-def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> None:
-    (k_in, k_out), metrics, found = read_counts(home), making.open_metrics(home, NAME, STUDY), rows(home, "head_levels")
+def test_levels_of_heads_are_those_of_every_sequence(home: Home) -> None:
+    """Whose means over ln N ``tests.geometry.test_metrics`` reads slowly."""
+    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, "head_levels")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
     assert len(places) == len(found) == 5 * 3 * 2 * 4
-    names = ("r_min", "norm_s", "a_0", "cos_sink", "cos_last")
-    r_min, norm_s, a_0, *cosines_of = (np.asarray(metrics.array(name)[:], np.float64) for name in names)
-    cosines_of_s = dict(zip(names[3:], cosines_of, strict=True))
-    for (sequence, position, layer, head), row in places.items():
-        query = QUERIES.index(position)
+    (k_in, k_out), names = read_counts(home), ("r_min", "norm_s", "cos_sink", "cos_last", "value_scale", *INGREDIENTS)
+    arrays = {name: np.asarray(metrics.array(name)[:]) for name in names}
+    for query, layer in PLACES:
         keys = count_keys(query, layer)
-        at, n = (sequence, query, layer, head, slice(keys - 1)), np.arange(1, keys)
-        curves = measure_counts(k_in[at], k_out[at], n, keys)
-        edges = np.exp(np.linspace(np.log(2), np.log(keys - 1), 4))
-        wanted = {
-            "precision_excess": average((curves["precision"] - n / keys) / (1 - n / keys), 2, keys - 1),
-            "r_min": average(r_min[at] / np.where(norm_s[at] > 0, norm_s[at], np.nan), 2, keys - 1),
-        }
-        for name in ("recall", "specificity"):
-            wanted[name] = average(curves[name], 2, keys - 1)
-            for band, start, end in zip(("first", "middle", "last"), edges[:-1], edges[1:], strict=True):
-                wanted[f"{name}_{band}"] = average(curves[name], np.ceil(start - 1e-9), np.floor(end + 1e-9))
-        for name in ("cos_sink", "cos_last"):
-            wanted |= dict(zip((f"{name}_level", f"{name}_change"), fit_over_ln_n(cosines_of_s[name][at]), strict=True))
-        assert near(row, wanted, rel=1e-6)
-        seen = [*cosines_of_s["cos_sink"][at][~np.isnan(a_0[at])]]
-        assert row["cos_sink_max"] == (None if np.isnan(seen).all() else np.nanmax(seen))
-    assert not near(row, {"recall": curves["recall"].mean()}, rel=1e-2)  # mutation control: N alike
-
-
-def average_known(numbers: np.ndarray) -> float:
-    """The mean of those that are known, one by one."""
-    known = [float(number) for number in numbers if not np.isnan(number)]
-    return sum(known) / len(known) if known else np.nan
-
-
-def count_rows(families: int = 1) -> int:
-    """Rows of a table of every query, layer, head and N."""
-    return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
-
-
-def score(x: Any) -> Any:
-    """F where the other of Precision and Recall is 1."""
-    return 2 * x / (1 + x)
-
-
-def average_printed(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int, kappa: float) -> dict[str, float]:
-    """Means of the printed bounds of one N; ``at`` is (sequences, query, layer, head, index of N)."""
-    *place, index = at
-    given = {"n": index + 1, "keys": keys, "d": SIZES["head_dim"], "kappa": kappa}
-    parts, scale = {name: arrays[name][at] for name in INGREDIENTS}, arrays["value_scale"][*place[:3], place[3] // 2]
-    each = [
-        bound_selection({name: part[sequence] for name, part in parts.items()}, scale[sequence], **given)
-        for sequence in range(len(scale))
-    ]
-    each = [one for one in each if one]
-    names = ("margin", "premise_share", *(f"{name}_lower" for name in (*SCORES, *SCORES.values())))
-    means = {name: average_known(np.array([one[name] for one in each])) for name in names}
-    for f, metric in SCORES.items():
-        upper = arrays[f"{metric}_upper"][at]
-        means |= {f"{metric}_upper": average_known(upper), f"{f}_upper": average_known(score(upper))}
-    return means
-
-
-def average_free(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int) -> dict[str, float]:
-    """Means of the scale-free bounds of one N, that of F(r_max) on the chord from P = n / keys to P = 1."""
-    precision, recall = (arrays[f"{name}_lower_scale_free"][at] for name in ("precision", "recall"))
-    least = (at[-1] + 1) / keys
-    chord = score(least) + (precision - least) / (1 - least) * (1 - score(least))
-    of_recall = dict.fromkeys(("recall_lower", "f_r_min_lower"), average_known(recall))
-    none = ("kappa", "margin", "premise_share", *(f"{name}_upper" for name in (*SCORES, *SCORES.values())))
-    means = {"precision_lower": average_known(precision), "f_r_max_lower": average_known(chord)}
-    return means | of_recall | dict.fromkeys(none, np.nan)
+        at = (slice(None), query, layer, slice(None), slice(keys - 1))
+        scale = arrays["value_scale"][:, query, layer].astype(np.float64).repeat(2, axis=1)[..., None]
+        counts = (of[at].astype(np.int32) for of in (k_in, k_out))
+        radii = (arrays[name][at] for name in ("r_min", "norm_s"))
+        levels = average_levels(*counts, *radii, read_margins(arrays, at, scale), keys)
+        levels |= follow_cosines(*(arrays[name][at] for name in ("cos_sink", "cos_last", "a_0")))
+        for sequence, head in np.ndindex(5, 4):
+            wanted = {name: float(level[sequence, head]) for name, level in levels.items()}
+            assert near(places[sequence, QUERIES[query], layer, head], wanted, rel=1e-6)
 
 
 def check_bounds(home: Home, study: Study) -> None:
-    """Every row of ``bound_means`` is the mean of the bounds of its selections, read slowly."""
-    metrics, found, kappas = making.open_metrics(home, NAME, study), rows(home, "bound_means"), study.analysis.kappas
+    """Means of the bounds of selections, each of which ``tests.geometry`` reads slowly."""
+    metrics, kappas = making.open_metrics(home, NAME, study), study.analysis.kappas
+    found = rows(home, "bound_means")
     assert len(found) == count_rows(families=len(kappas) + 1)
     order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
     assert order == sorted(order)
     names = [f"{metric}_{kind}" for metric in SCORES.values() for kind in ("upper", "lower_scale_free")]
     arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*INGREDIENTS, *names, "value_scale")}
-    if study.analysis.scale == "raw":
-        arrays["value_scale"][:] = 1
-    apart = [0, 0]
+    apart = 0
     for row in found:
-        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
-        keys = count_keys(*at[1:3])
+        query, layer, head, n = QUERIES.index(row["query"]), row["layer"], row["head"], row["n"]
+        keys, at = count_keys(query, layer), (slice(None), query, layer, head, n - 1)
         if row["family"] == "scale_free":
-            assert row["scale"] is None
-            assert near(row, average_free(arrays, at, keys), rel=1e-12)
+            precision, recall = (
+                average_known(arrays[f"{name}_lower_scale_free"][at]) for name in ("precision", "recall")
+            )
+            chord = 1 - (1 - precision) / (1 + n / keys)
+            of_precision = {"precision_lower": precision, "f_r_max_lower": chord}
+            assert near(row, of_precision | dict.fromkeys(("recall_lower", "f_r_min_lower"), recall), rel=1e-12)
+            assert row["scale"] is row["kappa"] is row["margin"] is row["recall_upper"] is None
             continue
-        uppers = {
-            name: arrays[name][..., kappas.index(row["kappa"]), :] for name in ("precision_upper", "recall_upper")
-        }
-        wanted = average_printed(arrays | uppers, at, keys, row["kappa"])
-        assert near(row, wanted, rel=1e-12)
+        scale = arrays["value_scale"][:, query, layer, head // 2] if study.analysis.scale == "unit" else np.ones(5)
+        parts = Ingredients(**{name: arrays[name][at] for name in INGREDIENTS})
+        given = {"size": n, "n_keys": keys, "head_dim": SIZES["head_dim"], "unit": scale, "kappa": row["kappa"]}
+        each, lowers = {"margin": read_margins(arrays, at, scale)}, lower_bounds(parts, **given)
+        for (score, metric), lower in zip(SCORES.items(), lowers, strict=True):
+            upper = arrays[f"{metric}_upper"][..., kappas.index(row["kappa"]), :][at]
+            for end, bound in {"lower": lower, "upper": upper}.items():
+                each |= {f"{metric}_{end}": bound, f"{score}_{end}": 2 * bound / (1 + bound)}
+        assert near(row, {name: average_known(numbers) for name, numbers in each.items()}, rel=1e-12)
         assert row["scale"] == study.analysis.scale
-        apart[0] += not near(row, {"f_r_max_upper": score(wanted["precision_upper"])}, rel=1e-9, abs_=0)
-        first = average_printed(arrays | uppers, (slice(1), *at[1:]), keys, row["kappa"])
-        apart[1] += not near(row, {"margin": first["margin"]}, rel=1e-3)
-    assert min(apart) > 100  # mutation controls: F of the mean, and one sequence
+        apart += not near(row, {"margin": each["margin"][0]}, rel=1e-3)
+    assert apart > 100  # mutation control: one sequence
     assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
 
 
 def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     check_bounds(home, STUDY)
+
+
+def count_rows(families: int = 1) -> int:
+    """Rows of a table of every query, layer, head and N."""
+    return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
 
 
 @pytest.mark.one_case(others="long")

@@ -176,24 +176,17 @@ def is_met(kind: str, conditions: Mapping[str, Held]) -> bool:
 
 
 def classified(s: Signature, t: Thresholds) -> dict[str, object]:
-    """Label, nearest kind, margin and scores."""
+    """Label, nearest kind, scores and shares."""
     conditions = held(s, t)
     scores = {kind: score(kind, conditions) for kind in RULES}
     known = {kind: number for kind, number in scores.items() if number is not None}
     mine = [kind for kind in RULES if is_met(kind, conditions)]
     ranked = sorted(known, key=lambda kind: -known[kind])  # stable: ties in the order of the rules
     label = max(mine, key=lambda kind: (known[kind], -list(RULES).index(kind))) if mine else "Other"
-    if label == "Other":
-        margin = -known[ranked[0]] if ranked else None
-    else:
-        margin = known[label] - max([0.0, *(known[kind] for kind in known if kind != label)])
-    eff, other = s["effective_contributors"], s["top_is_other"]
     sink, last, rest = shares(s)
     return {
         "label": label,
         "nearest": label if mine else ranked[0] if ranked else None,
-        "single_key": not mine and eff is not None and eff < 2 and other > 0.5,
-        "margin": margin,
         **{f"{kind.lower()}_score": number for kind, number in scores.items()},
         "sink_share": sink,
         "last_share": last,

@@ -23,12 +23,23 @@ SHARES = ("sink_share", "last_share", "rest_share")
 KINDS = (RETRIEVER, MIXER, SINK_BIASED, BROAD)
 
 
+TIES = (
+    MIXER | {"norm_y_0": 0.25, "norm_y_last": 1.0, "norm_rest": 1.0, "cos_last_p05": 0.9},
+    SINK_BIASED | {"change_without_last": 0.6},
+    RETRIEVER | {"cos_last_p05": 0.5},
+    BROAD | {"effective_contributors": 10.0},
+)
+"""Signatures that are on a threshold, or met by two rules alike."""
+
+
 def draw(rng: np.random.Generator, sequence: int, query: int, head: int) -> Row:
     """A signature near a threshold of one of the kinds, in numbers that a FLOAT keeps.
 
     Every seventh head attends to itself alone; from others a window hides the sink, or they have weights or value
     states of 0. Head 13 is a Retriever in half of the sequences and a Reset head in the others.
     """
+    if head in range(15, 19):  # in every sequence
+        return {name: round(64 * value) / 64 for name, value in TIES[head - 15].items()}
     base = KINDS[head % 4] if head != 13 else (RETRIEVER, SINK_BIASED)[sequence // 2]
     row: Row = {name: round(64 * (value + rng.normal(0, 0.2 * abs(value) + 0.02))) / 64 for name, value in base.items()}
     row |= {name: abs(row[name]) for name in row if "norm" in name or "change_without" in name}
@@ -215,6 +226,11 @@ def compare_moved(connection: duckdb.DuckDBPyConnection) -> None:
         same(row, {"other_share": one["other_share"]})
 
 
+def compare_rules(connection: duckdb.DuckDBPyConnection) -> None:
+    compare_labels(connection)
+    compare_conditions(connection)
+
+
 def compare_default_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
     compare_taxonomy(connection, "head_taxonomy")
 
@@ -271,6 +287,32 @@ def test_a_threshold_that_is_null_has_its_default() -> None:
         (compare_signatures, "head_signatures", "cos_last_level::DOUBLE", "cos_sink_level::DOUBLE"),
         (compare_signatures, "head_signatures", "- norm_output_without_sink)", "- norm_output_without_last)"),
         (compare_signatures, "head_signatures", "top_contributor_role = 'other'", "top_role = 'other'"),
+        *(
+            (compare_rules, "label_heads", old, new)
+            for old, new in (
+                ("stated.last_leads * greatest(sink_share, rest_share)", "stated.last_leads * sink_share"),
+                ("cos_last_p05 END AS last_high", "cos_last_level END AS last_high"),
+                ("least(sink_share, rest_share) AS above", "rest_share AS above"),
+                ("greatest(sink_share, rest_share) AS below", "rest_share AS below"),
+                ("cos_sink_max END AS sink_seen", "cos_sink_level END AS sink_seen"),
+                ("-cos_sink_change END", "cos_sink_change END"),
+                ("stated.last_rises AS", "stated.sink_seen AS"),
+                ("cos_last_level END AS last_weak", "cos_last_p05 END AS last_weak"),
+                ("stated.sink_comparable * greatest(last_share, rest_share)", "stated.sink_comparable * last_share"),
+                ("sink_matters_value > sink_matters_limit", "sink_matters_value >= sink_matters_limit"),
+                ("change_without_last / total_norm AS", "change_without_sink / total_norm AS"),
+                ("stated.broad_share * n_keys", "stated.broad_share * 10"),
+                ("greatest(broad_least_value, broad_least_limit)", "1"),
+                ("CASE WHEN n_keys > 1 THEN", "CASE WHEN n_keys > 0 THEN"),
+                ("coalesce(norm_y_0, 0)", "coalesce(norm_y_0, 1)"),
+                ("CASE WHEN sink_share IS NOT NULL THEN last_share END", "last_share"),
+                ("(sink_comparable_met AND sink_matters_met) OR", "(sink_comparable_met) OR"),
+                ("(broad_least_met AND broad_share_met)", "(broad_least_met OR broad_share_met)"),
+                ("greatest(least(sink_comparable_slack", "least(least(sink_comparable_slack"),
+                ("CASE won WHEN retriever_won", "CASE won WHEN mixer_won THEN 'Mixer' WHEN retriever_won"),
+                ("WHEN mixer THEN 'Mixer'", "WHEN mixer THEN 'Reset'"),
+            )
+        ),
         (compare_other_taxonomy, "taxonomy", "last_high := last_high", "last_high := NULL"),
         *(
             (compare_default_taxonomy, "summarise_kinds", old, new)
