@@ -77,15 +77,6 @@ def test_a_wrong_reading_shows(name: str, wrong: Callable, monkeypatch: pytest.M
     assert any(differs(given(head, 50.0, "unit", sink), expected(head, 50.0, "unit", sink)) for sink in (True, False))
 
 
-def test_one_scale_depends_on_the_unit_of_the_values_and_the_other_does_not() -> None:
-    weights, values = peaked_head()
-    larger = weights, values * np.float32(8)
-    np.testing.assert_allclose(
-        given(larger, 5.0, "unit", True), given((weights, values), 5.0, "unit", True), rtol=1e-6, atol=1e-9
-    )
-    assert differs(given(larger, 5.0, "raw", True), given((weights, values), 5.0, "raw", True))
-
-
 def test_where_there_is_no_bound() -> None:
     """Nothing but the sink, no norm at all, no scale."""
     weights, values = assumed_head(12, 8, 0)

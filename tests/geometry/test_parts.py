@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry import OutputParts, SelectionErrors, list_declared, output_parts, selection_errors, selection_profile
+from geometry import OutputParts, SelectionErrors, list_declared, output_parts, selection_errors
 from geometry.selection.outputs import count_keys_below
 from tests.geometry import oracle
 from tests.geometry.draws import assumed_head, random_head, sunk_head, underflowed_head
@@ -178,21 +178,6 @@ def test_wrong_readings_differ(reading: Callable[..., dict[str, np.ndarray]], ch
     found, wrong = selection_errors(weights, values), reading(weights, values)
     differing = {name for name in NAMES if not np.allclose(getattr(found, name), wrong[name][:29], rtol=1e-3)}
     assert differing == changed
-
-
-def test_errors_are_mass_times_a_distance_and_those_of_the_profile() -> None:
-    """τ‖μ_rest − μ_selected‖ of arXiv 2512.07647, and ‖o − s_N‖ from what the profile knows of s_N."""
-    weights, values = random_head(50, 8, 3, spread=1.0)
-    weights /= weights.sum()
-    errors, profile = selection_errors(weights, values), selection_profile(weights, values)
-    output = float(output_parts(weights, values).norm_output)
-    for size in (1, 7, 49):
-        inside, outside = oracle.split(weights, size)
-        means = [np.average(values[keys].astype(float), axis=0, weights=weights[keys]) for keys in (inside, outside)]
-        distance = errors.error_renormalised[size - 1] / errors.weight_left_out[size - 1] * output
-        assert distance == pytest.approx(float(np.linalg.norm(means[0] - means[1])), rel=1e-9)
-        s = weights[inside].astype(float) @ values[inside]
-        assert profile.norm_s[size - 1] == pytest.approx(float(np.linalg.norm(s)))
 
 
 def test_an_output_of_norm_0_has_no_error() -> None:

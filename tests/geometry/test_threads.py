@@ -9,15 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import pytest
 
-from geometry import selection_profile
-from geometry.selection import profile
 from geometry.threads import one_blas_thread
 from tests.blas import blas_threads, two_blas_threads
-from tests.geometry.draws import random_head
 
 COMPUTE = """
 import json
@@ -127,8 +123,6 @@ class TestLimit:
                 assert blas_threads() == {1}
             assert blas_threads() == {1}
         assert blas_threads() == {2}
-
-    def test_it_is_restored_after_an_error(self) -> None:
         with pytest.raises(KeyError), one_blas_thread:
             raise KeyError
         assert blas_threads() == {2}
@@ -151,17 +145,4 @@ class TestLimit:
             gone, stays = pool.submit(first), pool.submit(second)
             gone.result()
             assert stays.result() == {1}
-        assert blas_threads() == {2}
-
-    def test_a_profile_is_computed_within_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen, fill = [], profile.profile_group
-
-        def profile_group(*arrays: Any, **settings: Any) -> Any:
-            seen.append(blas_threads())
-            return fill(*arrays, **settings)
-
-        monkeypatch.setattr(profile, "profile_group", profile_group)
-        selection_profile(*random_head(40, 8, 0))
-        assert seen
-        assert all(threads == {1} for threads in seen)
         assert blas_threads() == {2}
