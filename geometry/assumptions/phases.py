@@ -362,14 +362,8 @@ def _fit_growth(search: _Search) -> _Fit | None:
     if np.isinf(rss[edge]):
         return None
     level = float(slack[edge] / count[edge])
-    rate = _fit_rate(search, edge, level)
-    return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, rate, 0.0))
-
-
-def _fit_rate(search: _Search, edge: int, level: float) -> float:
-    """The best rate of growth behind an edge for a given level."""
     _, u, u_squares, _, u_z = search.sums[:, edge]
-    return float((u_z - level * u) / u_squares)
+    return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, float((u_z - level * u) / u_squares), 0.0))
 
 
 def _fit_oscillation(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:

@@ -4,7 +4,6 @@ Holds ``separation``, ``separability`` and the result type of the latter. What d
 computed (``geometry.separation.comparisons`` and ``geometry.separation.chance``) and files.
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,31 +46,19 @@ def make_key(words: I64) -> U64:
 
 def draw_order(key: U64, draw: int, n: int) -> I64:
     """A random order of n keys, (n,)."""
-    return _STREAM.seek(key, "random_selection", draw).permutation(n)
+    return begin_draw(key, "random_selection", draw).permutation(n)
 
 
 def shuffle_places(key: U64, draw: int, n: int, *, sink: bool) -> I64:
     """The position of the value state assigned to each of n positions, (n,); the last and the sink keep theirs."""
     places, movable = np.arange(n), slice(1 if sink else 0, n - 1)
-    places[movable] = _STREAM.seek(key, "shuffled_values", draw).permutation(places[movable])
+    places[movable] = begin_draw(key, "shuffled_values", draw).permutation(places[movable])
     return places
 
 
-class _Stream(threading.local):
-    """A generator of each thread, which is set to where a draw begins: a new one takes ten times as long."""
-
-    def __init__(self) -> None:
-        self.generator = np.random.Generator(np.random.Philox(key=0))
-
-    def seek(self, key: U64, null: str, draw: int) -> np.random.Generator:
-        """The generator at the beginning of a draw."""
-        place = {"counter": (0, 0, draw, NULLS.index(null)), "key": key}
-        unused = {"buffer": (0,) * 4, "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-        self.generator.bit_generator.state = {"bit_generator": "Philox", "state": place} | unused
-        return self.generator
-
-
-_STREAM = _Stream()
+def begin_draw(key: U64, null: str, draw: int) -> np.random.Generator:
+    """The generator at the beginning of a draw."""
+    return np.random.Generator(np.random.Philox(counter=(0, 0, draw, NULLS.index(null)), key=key))
 
 
 def separability_of_heads(

@@ -248,10 +248,13 @@ def measure_change(profiles: ArrayLike, full: ArrayLike, *, seed: int = 0) -> Ch
     kinds = [np.flatnonzero(is_full == kind) for kind in np.unique(is_full)]
     mixed = len(kinds) > 1
     contrast = _scale(is_full.astype(np.float64)) if mixed else np.zeros(len(mean))
+    within_kinds = mean.copy()
+    for layers in kinds:
+        within_kinds[layers] -= mean[layers].mean()
     return Change(
         values[:, :half].mean(axis=1),
         values[:, -half:].mean(axis=1),
-        arrange_layers(_leave_out_kinds(mean, kinds), shapes, kinds, seed=seed),
+        arrange_layers(within_kinds, shapes, kinds, seed=seed),
         _find_step(values, shapes),
         values[:, is_full].mean(axis=1) if mixed else None,
         values[:, ~is_full].mean(axis=1) if mixed else None,
@@ -275,14 +278,6 @@ def _scale(shape: F64) -> F64:
     apart = shape - shape.mean()
     scaled: F64 = apart / np.linalg.norm(apart)
     return scaled
-
-
-def _leave_out_kinds(profile: F64, kinds: list[I64]) -> F64:
-    """A profile less the mean of each kind of layer."""
-    apart = profile.copy()
-    for layers in kinds:
-        apart[layers] -= profile[layers].mean()
-    return apart
 
 
 def arrange_layers(
@@ -327,13 +322,10 @@ def _find_step(values: F64, shapes: F64) -> int | None:
     if place == line or (largest != place).any():
         return None
     total = np.square(values - values.mean(axis=1, keepdims=True)).sum(axis=1)
-    squares = [np.square(values - _predict(others, shapes[shape])).sum(axis=1) for shape in (place, line)]
+    squares = []
+    for shape in (shapes[place], shapes[line]):  # each sequence beside the least squares of the others
+        predicted = others.mean(axis=1, keepdims=True) + np.outer(others @ shape, shape)
+        squares.append(np.square(values - predicted).sum(axis=1))
     varies: Bool = total > 0
     gain = estimate_mean((squares[1][varies] - squares[0][varies]) / total[varies])
     return place + 1 if gain.low > 0 else None
-
-
-def _predict(profiles: F64, shape: F64) -> F64:
-    """The least squares of profiles by one shape and a constant, (S, L)."""
-    predicted: F64 = profiles.mean(axis=1, keepdims=True) + np.outer(profiles @ shape, shape)
-    return predicted

@@ -59,16 +59,14 @@ def test_counts_alone_are_the_same(kind: str) -> None:
         np.testing.assert_allclose(getattr(counts, name), getattr(profile, name), rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_every_float_type_is_taken_at_its_own_value(dtype: type) -> None:
-    weights, values = (array.astype(dtype) for array in random_head(80, 8, seed=1))
-    assert departures(selection_profile(weights, values), oracle.profile(weights, values)) == {}
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: torch.dtype) -> None:
-    weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(80, 8, seed=2))
-    expected = oracle.profile(weights.double().numpy(), values.double().numpy())
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, torch.bfloat16, torch.float64])
+def test_arrays_and_tensors_of_every_float_type_are_taken_at_their_own_value(dtype: Any) -> None:
+    drawn = random_head(80, 8, seed=1)
+    if isinstance(dtype, torch.dtype):
+        weights, values = (torch.from_numpy(array).to(dtype) for array in drawn)
+    else:
+        weights, values = (array.astype(dtype) for array in drawn)
+    expected = oracle.profile(*(torch.as_tensor(array).double().numpy() for array in (weights, values)))
     assert departures(selection_profile(weights, values), expected) == {}
 
 
