@@ -29,70 +29,50 @@ def test_sound_headers_are_read_as_gguf_reads_them(architecture: str, kind: str,
     assert {name: (each.type, each.shape) for name, each in found.tensors.items()} == tensors
 
 
+def named(kind: int, value: bytes, name: str | bytes = "x.y") -> bytes:
+    """A file of one entry."""
+    return raw_gguf([entry(name, kind, value)])
+
+
+def of_tensors(*tensors: bytes) -> bytes:
+    """A file of an architecture, and tensors."""
+    return raw_gguf([LLAMA], tensors)
+
+
+VOCABULARY = entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a")))
+HTML = entry("general.architecture", STRING, text("<script>alert(1)</script>"))
 HOSTILE: dict[str, tuple[bytes, str]] = {
     "another format": (raw_gguf(magic=b"GGML"), "does not begin with 'GGUF'"),
     "only the magic": (b"GGUF", "ends after 4 bytes, inside its version"),
     "the other byte order": (raw_gguf(version=3 << 24), "with its bytes in the order of another machine"),
     "2^60 tensors": (raw_gguf([LLAMA], counts=(LARGE, 1)), f"says that it has {LARGE:,} tensors"),
-    "more entries than there are": (
-        raw_gguf([LLAMA], counts=(0, 9)),
-        "inside|is not printable|two",
-    ),
+    "more entries than there are": (raw_gguf([LLAMA], counts=(0, 9)), "inside|is not printable|two"),
     "a name beyond the file": (raw_gguf([struct.pack("<Q", LARGE)]), "ends after .* inside the name"),
-    "a value beyond the file": (
-        raw_gguf([entry("general.architecture", STRING, struct.pack("<Q", 10**6))]),
-        "inside 'general.architecture'",
-    ),
-    "a string of 2^60": (
-        raw_gguf([entry("general.architecture", STRING, struct.pack("<Q", LARGE))]),
-        "ends after .* inside 'general.architecture'",
-    ),
-    "an array of 2^60": (
-        raw_gguf([entry("x.y", ARRAY, array(U32, LARGE))]),
-        "has arrays of more than 2,097,152",
-    ),
-    "an array of arrays": (
-        raw_gguf([entry("x.y", ARRAY, array(ARRAY, 1, array(U32, 1, b"\0" * 4)))]),
-        "array of arrays",
-    ),
-    "an unknown type": (raw_gguf([entry("x.y", 99, b"\0" * 8)]), "has a metadata entry of type 99, 'x.y'"),
+    "a value beyond the file": (named(STRING, struct.pack("<Q", 10**6)), "inside 'x.y'"),
+    "a string of 2^60": (named(STRING, struct.pack("<Q", LARGE)), "ends after .* inside 'x.y'"),
+    "an array of 2^60": (named(ARRAY, array(U32, LARGE)), "has arrays of more than 2,097,152"),
+    "an array of arrays": (named(ARRAY, array(ARRAY, 1, array(U32, 1, b"\0" * 4))), "array of arrays"),
+    "an unknown type": (named(99, b"\0" * 8), "has a metadata entry of type 99, 'x.y'"),
     "an entry twice": (raw_gguf([LLAMA, LLAMA]), "has two metadata entries named 'general.architecture'"),
-    "a name of control characters": (
-        raw_gguf([entry("a\x1b[2Jb\n", U32, b"\0" * 4)]),
-        r"whose name is not printable: 'a\\x1b\[2Jb\\n'",
-    ),
-    "a value that is not text": (raw_gguf([entry("x.y", STRING, text(b"\xff"))]), "has 'x.y' that is not UTF-8"),
-    "no alignment": (
-        raw_gguf([entry("general.alignment", U32, b"\0" * 4)]),
-        "alignment '0', which is not a power",
-    ),
-    "no axes": (raw_gguf([LLAMA], [tensor("t", ())]), "has a tensor with 0 axes, 't'"),
-    "2^31 axes": (raw_gguf([LLAMA], [text("t") + struct.pack("<I", 2**31)]), "with 2147483648 axes"),
-    "half a block": (raw_gguf([LLAMA], [tensor("t", (33,), 8)]), "which Q8_0 in blocks of 32 cannot store"),
-    "an unknown type of tensor": (raw_gguf([LLAMA], [tensor("t", (4,), 4)]), "has a tensor of type 4, 't'"),
-    "a tensor beyond the file": (raw_gguf([LLAMA], [tensor("t", (17,))]), "but its tensor 't' ends after"),
-    "a place that overflows": (raw_gguf([LLAMA], [tensor("t", (4,), 0, 2**64 - 32)]), "but its tensor 't' ends after"),
-    "tensors that overlap": (raw_gguf([LLAMA], [tensor("a", (9,)), tensor("b", (4,), 0, 32)]), "overlap, 'a' and 'b'"),
-    "a tensor off its alignment": (raw_gguf([LLAMA], [tensor("t", (4,), 0, 8)]), "at a multiple of 32 bytes, 't'"),
-    "a tensor twice": (raw_gguf([LLAMA], [tensor("t"), tensor("t", offset=32)]), "has two tensors named 't'"),
-    "no tensors": (raw_gguf([LLAMA]), "has no architecture or no tensors"),
-    "no tokenizer": (raw_gguf([LLAMA], [tensor("t")]), r"has no vocabulary \(tokenizer.ggml.tokens\)"),
+    "control characters": (named(U32, b"\0" * 4, "a\x1b[2Jb\n"), r"whose name is not printable: 'a\\x1b\[2Jb\\n'"),
+    "a value that is not text": (named(STRING, text(b"\xff")), "has 'x.y' that is not UTF-8"),
+    "no alignment": (named(U32, b"\0" * 4, "general.alignment"), "alignment '0', which is not a power"),
+    "no axes": (of_tensors(tensor("t", ())), "has a tensor with 0 axes, 't'"),
+    "2^31 axes": (of_tensors(text("t") + struct.pack("<I", 2**31)), "with 2147483648 axes"),
+    "half a block": (of_tensors(tensor("t", (33,), 8)), "which Q8_0 in blocks of 32 cannot store"),
+    "an unknown type of tensor": (of_tensors(tensor("t", (4,), 4)), "has a tensor of type 4, 't'"),
+    "a tensor beyond the file": (of_tensors(tensor("t", (17,))), "but its tensor 't' ends after"),
+    "a place that overflows": (of_tensors(tensor("t", (4,), 0, 2**64 - 32)), "but its tensor 't' ends after"),
+    "tensors that overlap": (of_tensors(tensor("a", (9,)), tensor("b", (4,), 0, 32)), "overlap, 'a' and 'b'"),
+    "a tensor off its alignment": (of_tensors(tensor("t", (4,), 0, 8)), "at a multiple of 32 bytes, 't'"),
+    "a tensor twice": (of_tensors(tensor("t"), tensor("t", offset=32)), "has two tensors named 't'"),
+    "no tensors": (of_tensors(), "has no architecture or no tensors"),
+    "no tokenizer": (of_tensors(tensor("t")), r"has no vocabulary \(tokenizer.ggml.tokens\)"),
     "frequencies that transformers ignores": (
-        raw_gguf(
-            [LLAMA, entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a")))], [tensor("rope_freqs.weight")]
-        ),
+        raw_gguf([LLAMA, VOCABULARY], [tensor("rope_freqs.weight")]),
         r"rescales its rotary positions \(rope_freqs.weight\), which transformers does not read from GGUF",
     ),
-    "HTML as an architecture": (
-        raw_gguf(
-            [
-                entry("general.architecture", STRING, text("<script>alert(1)</script>")),
-                entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a"))),
-            ],
-            [tensor("t")],
-        ),
-        "has the architecture '<script>alert",
-    ),
+    "HTML as an architecture": (raw_gguf([HTML, VOCABULARY], [tensor("t")]), "has the architecture '<script>alert"),
 }
 
 
