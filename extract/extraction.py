@@ -98,26 +98,33 @@ class _Task:
         total = self.settings.sequences
         return self.shard.select_sequences(total) if self.shard else range(total)
 
+    @property
+    def stored(self) -> SequenceStore | None:
+        """The store as it is now; None if there is none."""
+        return SequenceStore.open(self.path, TENSORS) if self.path.exists() else None
+
     def find_missing(self) -> list[int]:
         """Those sequences of this process that are not in the store yet."""
-        if not self.path.exists():
-            return list(self.sequences)
-        return [index for index in SequenceStore.open(self.path, TENSORS).find_missing() if index in self.sequences]
+        stored = self.stored
+        missing = self.sequences if stored is None else stored.find_missing()
+        return [index for index in missing if index in self.sequences]
 
     def pin_corpus(self) -> CorpusSettings:
         """The corpus; a hub dataset at the commit that an earlier run has read, in case its branch has moved."""
-        corpus = self.settings.corpus
-        if not self.path.exists():
-            return corpus
-        read = SequenceStore.open(self.path, TENSORS).provenance["inputs"]["corpus"].get("revision")
-        return corpus.model_copy(update={"revision": read}) if read else corpus
+        stored = self.stored
+        read = stored.provenance["inputs"]["corpus"].get("revision") if stored is not None else None
+        return self.settings.corpus.model_copy(update={"revision": read} if read else {})
 
     def ask(self, sizes: Mapping[str, int], layers: Sequence[LayerSize], missing: Sequence[int]) -> None:
         """Let the caller refuse before this process's ``missing`` sequences are written."""
         if self.before is None or not missing:
             return
-        there = SequenceStore.open(self.path, TENSORS).read_ledger().sum() if self.path.exists() else 0
-        self.before(sizes, layers, self.settings.sequences - int(there))
+        self.before(sizes, layers, self.settings.sequences - self.count_finished())
+
+    def count_finished(self) -> int:
+        """Sequences in the store, of all processes."""
+        stored = self.stored
+        return 0 if stored is None else int(stored.read_ledger().sum())
 
     def open_store(
         self, sizes: Mapping[str, int], layers: Sequence[LayerSize], inputs: Mapping[str, Any], device: str
@@ -126,8 +133,8 @@ class _Task:
         settings = self.settings
         specs = build_tensor_specs(**settings.stored)
         provenance = build_provenance(settings, self.study, inputs) | {"versions": list_versions(device)}
-        if self.path.exists():
-            provenance = match_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
+        if (stored := self.stored) is not None:
+            provenance = match_recorded(settings, provenance, stored.provenance)
         return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
 
 
@@ -255,8 +262,7 @@ def _read_once(what: str, read: Callable[[], Any]) -> Any:
 def _read(task: _Task) -> tuple[SequenceStore, int]:
     """Let the model read the missing sequences; return the store and the number of sequences written."""
     description = _describe(task.settings)
-    if task.path.exists():
-        stored = SequenceStore.open(task.path, TENSORS)
+    if (stored := task.stored) is not None:
         inputs = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
         store = task.open_store(stored.sizes, stored.layers, inputs, describe_device(description.device))
         if not set(store.find_missing()) & set(task.sequences):
@@ -429,9 +435,8 @@ def _translate_errors(task: _Task) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
             raise UserError(
-                f"The disk is full: {path} keeps {kept} of {task.settings.sequences} sequences; "
+                f"The disk is full: {path} keeps {task.count_finished()} of {task.settings.sequences} sequences; "
                 "free space and run again, the run continues after them"
             ) from error
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
