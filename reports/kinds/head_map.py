@@ -111,10 +111,9 @@ def _build_side(points: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[str, Row]) -> list[alt.Chart]:
     """The points in each colouring, one of which is visible; the ring of the chosen head; what the pointer meets."""
     size = 60 if len(rows) <= MANY else 34
-    places = [[row[axis] for row in rows] for axis in "xy"]
-    rooms = [0.04 * (max(along) - min(along)) or 1.0 for along in places]
-    ends = ([min(along) - room, max(along) + room] for along, room in zip(places, rooms, strict=True))
-    x, y = (alt.Scale(domain=domain, nice=False) for domain in ends)
+    ends = ((min(row[axis] for row in rows), max(row[axis] for row in rows)) for axis in "xy")
+    rooms = ((low, high, 0.04 * (high - low) or 1.0) for low, high in ends)
+    x, y = (alt.Scale(domain=[low - room, high + room], nice=False) for low, high, room in rooms)
     base = alt.Chart().encode(
         x=alt.X("x:Q", scale=x).title(_name_axis("First", axes["x"])).axis(**THINNED),
         y=alt.Y("y:Q", scale=y).title(_name_axis("Second", axes["y"])),

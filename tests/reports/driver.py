@@ -12,6 +12,8 @@ from typing import Any, Self
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1280,2000"]
 
+READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader')?.hidden"
+
 
 class Browser:
     """One session of a running browser."""
@@ -42,6 +44,11 @@ class Browser:
         """Open a local file, at a fragment of its address; what was logged before is forgotten."""
         self.visit(path.as_uri() + fragment)
 
+    def show(self, path: Path, fragment: str = "") -> None:
+        """Open a page, and wait until its charts are drawn that are in view, and its reader is there, if it has one."""
+        self.open(path, fragment)
+        self.wait(READY, 120)
+
     def visit(self, url: str) -> None:
         """Open an address; what was logged before is forgotten."""
         self.log("browser")
@@ -70,14 +77,15 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._command("Emulation.setEmulatedMedia", {"features": features})
 
-    def wide(self, width: int, height: int = 2000) -> None:
-        """Give the page a viewport of this size, in pixels; below 500 that of a phone."""
+    @contextmanager
+    def wide(self, width: int, height: int = 2000) -> Iterator[None]:
+        """While it lasts, the page has a viewport of this size, in pixels; below 500 that of a phone."""
         sizes = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._command("Emulation.setDeviceMetricsOverride", sizes)
-
-    def as_opened(self) -> None:
-        """Take back ``wide``."""
-        self._command("Emulation.clearDeviceMetricsOverride", {})
+        try:
+            yield
+        finally:
+            self._command("Emulation.clearDeviceMetricsOverride", {})
 
     def point_at(self, x: float, y: float, *, click: bool = False) -> None:
         """Move the pointer to a point of the viewport, and click there."""

@@ -14,7 +14,7 @@ from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse
 from tests.reports.conftest import HOSTILE, SEVERAL, TRAINED, TWIN
-from tests.reports.driver import Browser
+from tests.reports.driver import READY, Browser
 from tests.reports.labels import DRAWN
 from tests.reports.pages import Page, unpacked
 
@@ -202,15 +202,12 @@ def test_both_pages_in_a_browser(
 ) -> None:
     compared(several, tmp_path / "c.html", "small", "three", HOSTILE[0])
     for path in (index, tmp_path / "c.html"):
-        browser.wide(390)
-        try:
+        with browser.wide(390):
             browser.open(path)
             if path != index:
-                browser.wait("return document.documentElement.dataset.charts == 'drawn'", 60)
+                browser.wait(READY)
                 assert browser.run(DRAWN)
             assert browser.log("browser") == []
             assert browser.requests(path) == [path.as_uri()]
             assert browser.run("return window.hacked ?? null") is None
             assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
-        finally:
-            browser.as_opened()

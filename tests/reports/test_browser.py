@@ -9,16 +9,15 @@ import pytest
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL, THREE, Writer
-from tests.reports.driver import Browser
+from tests.reports.driver import READY, Browser
 from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
-READY = "return document.documentElement.dataset.charts == 'drawn'"
 
 
 def unfold(browser: Browser, report: ReportSummary) -> None:
     """Open whatever is folded, and wait until every chart is drawn."""
-    browser.wait(READY, 60)
+    browser.wait(READY)
     browser.run(UNFOLDED)
     browser.wait(f"{DRAWN} == {report.charts}", 60)
 
@@ -62,8 +61,7 @@ def test_no_error_and_no_request(browser: Browser, study: MadeUp, written: Write
 @pytest.mark.slow
 def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
     """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
-    browser.open(report.path)
-    browser.wait(READY)
+    browser.show(report.path)
     browser.run(
         "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
         "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
@@ -101,9 +99,8 @@ def test_headings_cells_and_labels_are_whole_and_nothing_overflows(browser: Brow
         "return [...document.querySelectorAll('.chart svg.marks')]"
         ".filter(svg => svg.getBoundingClientRect().width > svg.closest('.chart').clientWidth + 1).length"
     )
-    try:
-        for width in (1280, 390):
-            browser.wide(width, 900)
+    for width in (1280, 390):
+        with browser.wide(width, 900):
             browser.open(report.path)
             unfold(browser, report)
             assert broken_headings(browser) == [], width
@@ -111,11 +108,7 @@ def test_headings_cells_and_labels_are_whole_and_nothing_overflows(browser: Brow
             assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
             assert browser.run(wider) == 0
             assert browser.log("browser") == []
-            if width == 1280:
-                assert flaws(browser) == []
-        assert cells_beyond(browser) == []
-    finally:
-        browser.as_opened()
+            assert (flaws(browser) if width == 1280 else cells_beyond(browser)) == []
 
 
 @pytest.mark.slow
@@ -158,14 +151,13 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
     )
     assert left == [0, 0]
     browser.run("dispatchEvent(new Event('afterprint'))")
-    browser.wait(READY, 60)
+    browser.wait(READY)
     assert browser.log("browser") == []
 
 
 @pytest.mark.slow
 def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    browser.wait(READY, 60)
+    browser.show(report.path)
     seen = "return [...document.querySelectorAll('#kinds [role=tabpanel]')].map(panel => panel.checkVisibility())"
     assert browser.run(seen) == [True, False, False, False, False]
     browser.run("document.querySelectorAll('#kinds [role=tab]')[2].click()")

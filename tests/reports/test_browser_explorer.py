@@ -16,10 +16,9 @@ from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import LARGE, SMALL, Writer
 from tests.reports.drawings import of_shown
-from tests.reports.driver import Browser
+from tests.reports.driver import READY, Browser
 
 EXPLORER = "document.getElementById('chart-explorer')"
-READY = "return document.documentElement.dataset.charts == 'drawn'"
 POINTS = f"""
 return [...{EXPLORER}.querySelectorAll('g.mark-symbol.role-mark path')].map(path => path.ariaLabel)
 """
@@ -36,8 +35,7 @@ def report(written: Writer) -> ReportSummary:
 
 @pytest.fixture(scope="module")
 def shown(browser: Browser, report: ReportSummary) -> Browser:
-    browser.open(report.path)
-    browser.wait(READY, 60)
+    browser.show(report.path)
     return browser
 
 
@@ -200,19 +198,15 @@ def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -
     opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
     assert inputs(opened) == ["2", "1", "Elbow (N)"]
     opened.prefer("light")
-    opened.wide(390)
-    try:
+    with opened.wide(390):
         opened.wait(f"return +{EXPLORER}.querySelector('svg.marks').getAttribute('width') < {before} * 0.6")
         opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
         assert inputs(opened) == ["2", "1", "Elbow (N)"]
         assert opened.run("return document.documentElement.scrollWidth <= innerWidth")
-    finally:
-        opened.as_opened()
 
 
 def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection) -> None:
-    browser.open(report.path, "#explorer/2/1")
-    browser.wait(READY, 60)
+    browser.show(report.path, "#explorer/2/1")
     browser.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
     agree(drawn(browser), expected(small, SMALL, 2, 1))
     assert inputs(browser)[:2] == ["2", "1"]

@@ -13,7 +13,6 @@ from tests.reports.conftest import DEGENERATE, THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 
-READY = "return document.documentElement.dataset.charts == 'drawn'"
 MAP = "document.getElementById('chart-head-map')"
 HEADS: list[dict[str, Any]] = [
     {"layer": 0, "head": 0, "x": 0.0, "y": 0.0, "label": "Mixer", "kept": True, "patterns": ["previous", "local"]},
@@ -106,8 +105,7 @@ def test_a_study_whose_heads_do_not_differ_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, written: Writer) -> None:
-    browser.open(written(THREE, 4).path)
-    browser.wait(READY, 60)
+    browser.show(written(THREE, 4).path)
     browser.wait("return !document.querySelector('.reader').hidden")
     x, y, label = browser.run(
         f"{MAP}.scrollIntoView({{block: 'center', behavior: 'instant'}});"

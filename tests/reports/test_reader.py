@@ -20,7 +20,6 @@ from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 from tests.reports.labels import UNFOLDED
 
-READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader').hidden"
 TAB = "\ue004"
 
 
@@ -187,10 +186,8 @@ def report(written: Writer) -> ReportSummary:
 def opened(browser: Browser, report: ReportSummary) -> Iterator[Browser]:
     """A browser with the report in it, as the test before left it."""
     if not browser.run("return location.href").startswith(report.path.as_uri()):
-        browser.open(report.path)
-        browser.wait(READY, 60)
+        browser.show(report.path)
     yield browser
-    browser.as_opened()
     assert browser.log("browser") == []
 
 
@@ -300,8 +297,7 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
 ) -> None:
     """The address holds the state, and leads back to it; a page opens at the explorer's head, coloured by Recall."""
     page = written(SMALL, 4).path
-    browser.open(page)
-    browser.wait(READY, 60)
+    browser.show(page)
     head, _ = explorer.choose_opening(find_source(small, SMALL.study, map_n=4))
     assert browser.run(f"return {STATE}")[2:4] == [str(head["layer"]), str(head["head"])]
     assert browser.run("return location.hash") == ""
@@ -328,8 +324,7 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
     for again in (False, True):
         if again:
             browser.visit("about:blank")
-            browser.open(page, address)
-            browser.wait(READY, 60)
+            browser.show(page, address)
         levels = browser.run(f"return {TOKEN}.map(token => token.style.getPropertyValue('--level'))")
         rows = small.sql(
             "SELECT query, effective_keys FROM query_heads "
@@ -349,8 +344,7 @@ def test_any_token_can_be_the_query_and_is_coloured_by_what_the_head_measures(
 
 @pytest.mark.slow
 def test_tokens_are_text_whatever_they_say(browser: Browser, hostile: ReportSummary) -> None:
-    browser.open(hostile.path)
-    browser.wait(READY, 60)
+    browser.show(hostile.path)
     tokens = browser.run("return [...document.querySelectorAll('.reader .token')].map(token => token.textContent)")
     assert {text for text in HOSTILE if text.isprintable()} <= set(tokens)
     browser.run(UNFOLDED)

@@ -13,7 +13,6 @@ from tests.shipped import run_shipped
 WORDS, HEIGHT = 2_500, 9_000
 """Most words of a study's page, and its greatest height at 1280 pixels across, folded as delivered."""
 
-READY = "return document.documentElement.dataset.charts == 'drawn'"
 COUNTED = r"""
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 let words = 0;
@@ -57,16 +56,12 @@ def test_the_page_of_a_real_model_is_short_and_every_label_can_be_read(
 
 def assert_short(browser: Browser, page: Path) -> None:
     """The whole page, and its first screen: terms, answer and facts are seen without scrolling."""
-    browser.wide(1280, 800)
-    try:
-        browser.open(page)
-        browser.wait(READY, 120)
+    with browser.wide(1280, 800):
+        browser.show(page)
         told = "[...document.querySelectorAll('.terms div, .answer, .outstanding li')]"
         assert browser.run(f"return {told}.every(one => one.getBoundingClientRect().bottom <= innerHeight)")
         assert browser.run("return document.querySelectorAll('.outstanding li').length") > 0
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
-    finally:
-        browser.as_opened()
     assert 1_000 < words <= WORDS
     assert 3_000 < height <= HEIGHT
 
@@ -77,10 +72,8 @@ def test_no_label_is_cut_or_overlaps_another(browser: Browser, home: Path, width
 
 
 def assert_legible(browser: Browser, page: Path, width: int) -> None:
-    browser.wide(width, 900)
-    try:
-        browser.open(page)
-        browser.wait(READY, 120)
+    with browser.wide(width, 900):
+        browser.show(page)
         browser.run(UNFOLDED)
         browser.wait(DRAWN, 120)
         assert flaws(browser) == []
@@ -96,5 +89,3 @@ def assert_legible(browser: Browser, page: Path, width: int) -> None:
         assert browser.run("return document.querySelectorAll('.answer .scrolls').length") == 0
         if width == 1280:
             assert browser.run("return document.querySelectorAll('.listing.scrolls').length") == 0
-    finally:
-        browser.as_opened()
