@@ -25,7 +25,7 @@ from geometry.separation.chance import (
 )
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, grouped, random_head, small_heads
-from tests.geometry.separation_oracle import Reading
+from tests.geometry.separation_oracle import Reading, with_replacement
 
 WORDS = (7, 0, 511, 3, 2**40)
 MEANS = {"rtol": 0, "atol": 1e-12}  # Rounding of a mean over draws
@@ -184,11 +184,18 @@ class TestControls:
         found = separability(weights, values, every(weights), draws=0, seed=0).observed
         assert {MEASURES[index] for index in np.flatnonzero((found != expected).any(axis=-1))} == wrong
 
-    @pytest.mark.parametrize("reading", [Reading(moves_sink=True), Reading(moves_last=True)])
-    def test_shuffling_the_sink_or_the_last_is_noticed(self, reading: Reading) -> None:
-        weights, values = random_head(14, 3, 0)
-        expected = separation_oracle.shuffled_values(weights, values, every(weights), WORDS, 4, reading=reading)
-        found = separability(weights, values, every(weights), draws=4, seed=WORDS).shuffled_values
+    @pytest.mark.parametrize(
+        ("null", "reading"),
+        [
+            ("random_selection", Reading(order=with_replacement)),
+            ("shuffled_values", Reading(moves_sink=True)),
+            ("shuffled_values", Reading(moves_last=True)),
+        ],
+    )
+    def test_other_draws_are_noticed(self, null: str, reading: Reading) -> None:
+        head, sizes = random_head(14, 3, 0), [1, 3, 6]
+        expected = getattr(separation_oracle, null)(*head, sizes, WORDS, 4, reading=reading)
+        found = getattr(separability(*head, sizes, draws=4, seed=WORDS), null)
         assert (np.abs(found - expected).max(axis=-1) > 1e-3).all()
 
     def test_without_the_error_bound_equal_keys_are_not_ties(self, monkeypatch: pytest.MonkeyPatch) -> None:
