@@ -173,9 +173,22 @@ def build_measured_rows(
         of_query = {name: array[index] for name, array in arrays.items() if SELECTION[name].axes[0] == "query"}
         place = {"sequence": sequence, "query": query, "layer": layer}
         if (n_keys := int(of_query["n_keys"])) > 1:
-            yield "selection_counts", _build_selection_rows(of_query, n_keys, place)
-            yield "upper_bounds", _build_upper_bound_rows(of_query, n_keys, place, kappas, scale)
-        yield "attention_rows", _build_attention_rows(of_query, n_keys, place)
+            columns = {name: of_query[name][:, : n_keys - 1] for name in BY_N}
+            where = index_columns(columns["k_in"].shape, "head", "n", **place, n_keys=n_keys)
+            where["n"] += 1
+            yield "selection_counts", build_batch(where | {name: column.ravel() for name, column in columns.items()})
+            columns = {name: of_query[name][:, :, : n_keys - 1].swapaxes(0, 1) for name in BY_KAPPA}
+            where = index_columns(columns[BY_KAPPA[0]].shape, "kappa", "head", "n", **place)
+            where["n"] += 1
+            where["kappa"] = np.asarray(kappas, np.float64)[where["kappa"]]
+            batch = build_batch(where | {name: column.ravel() for name, column in columns.items()}, scale=scale)
+            yield "upper_bounds", batch
+        where = index_columns(of_query[BY_HEAD[0]].shape, "head", **place, n_keys=n_keys)
+        seen = np.full(where["head"].size, n_keys == query + 1)
+        yield (
+            "attention_rows",
+            build_batch(where | {"sink_attended": seen} | {name: of_query[name] for name in BY_HEAD}),
+        )
         yield "concentration", _build_concentration_rows(of_query, n_keys, place)
         columns = {column: of_query[name] for column, name in VALUE_SCALES.items()}
         yield "value_scales", build_batch(index_columns(columns["rho_0"].shape, "kv_head", **place) | columns)
@@ -185,32 +198,6 @@ def build_measured_rows(
     similarity = {name: arrays[name] for name in OF_SEQUENCE}
     yield "sink_similarity", build_batch(index_columns(similarity["rho_0"].shape, "kv_head", **place) | similarity)
     yield KEYS, build_batch({name: arrays[name].ravel() for name in BY_KEY})
-
-
-def _build_selection_rows(arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int]) -> pa.RecordBatch:
-    """The rows of ``selection_counts`` of one query of a layer."""
-    columns = {name: arrays[name][:, : n_keys - 1] for name in BY_N}
-    where = index_columns(columns["k_in"].shape, "head", "n", **place, n_keys=n_keys)
-    where["n"] += 1
-    return build_batch(where | {name: column.ravel() for name, column in columns.items()})
-
-
-def _build_upper_bound_rows(
-    arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int], kappas: Sequence[float], scale: str
-) -> pa.RecordBatch:
-    """The rows of ``upper_bounds`` of one query of a layer, κ by κ."""
-    columns = {name: arrays[name][:, :, : n_keys - 1].swapaxes(0, 1) for name in BY_KAPPA}
-    where = index_columns(columns[BY_KAPPA[0]].shape, "kappa", "head", "n", **place)
-    where["n"] += 1
-    where["kappa"] = np.asarray(kappas, np.float64)[where["kappa"]]
-    return build_batch(where | {name: column.ravel() for name, column in columns.items()}, scale=scale)
-
-
-def _build_attention_rows(arrays: Mapping[str, NDArray[Any]], n_keys: int, place: Mapping[str, int]) -> pa.RecordBatch:
-    """The rows of ``attention_rows`` of one query of a layer."""
-    where = index_columns(arrays[BY_HEAD[0]].shape, "head", **place, n_keys=n_keys)
-    seen = np.full(where["head"].size, n_keys == place["query"] + 1)
-    return build_batch(where | {"sink_attended": seen} | {name: arrays[name] for name in BY_HEAD})
 
 
 def _build_concentration_rows(
