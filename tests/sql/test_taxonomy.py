@@ -315,7 +315,7 @@ def test_a_threshold_that_is_null_has_its_default() -> None:
         ),
         (compare_other_taxonomy, "taxonomy", "last_high := last_high", "last_high := NULL"),
         *(
-            (compare_default_taxonomy, "summarise_kinds", old, new)
+            (compare_default_taxonomy, "taxonomy", old, new)
             for old, new in (
                 ("reset_share > 0.5", "reset_share >= 0.5"),
                 ("avg(rest_share)", "max(rest_share)"),
