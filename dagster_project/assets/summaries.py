@@ -180,7 +180,7 @@ def check_tables(work: Work, assets: tuple[Asset, ...]) -> None:
 FITS = (
     Tables(
         "assumption_norms",
-        "norms",
+        "values",
         "Assumption 1: the norms of the value states of every KV head, and how much they vary.",
         tables=("assumption_norms", "assumption_norms_by_sequence", "value_norm_by_position"),
         version=4,
@@ -282,7 +282,7 @@ SUMMARIES: tuple[Asset, ...] = (
     ).build_asset(),
     Tables(
         "contributions",
-        "contributions",
+        "values",
         "Weight and contribution of each position, and cosines of its value state with the sink's and the last's.",
         tables=("attention_by_position",),
         version=3,
@@ -290,7 +290,7 @@ SUMMARIES: tuple[Asset, ...] = (
     ).build_asset(),
     Tables(
         "value_directions",
-        "directions",
+        "values",
         "Principal directions of the value states of every KV head, and the value states of sequence 0 along them.",
         tables=("principal_directions", "value_directions"),
         version=1,

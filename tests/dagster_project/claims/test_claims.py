@@ -16,6 +16,7 @@ from dagster_project.analysis.claims.judging import (
     MEASURES,
     SUBJECTS,
     Judgement,
+    Requirement,
     compare_part,
     correct_claims,
     count_needed,
@@ -27,7 +28,6 @@ from dagster_project.analysis.claims.judging import (
     subtract_twin,
 )
 from dagster_project.analysis.claims.records import Part, Samples
-from dagster_project.analysis.claims.sentences import Requirement
 from geometry.statistics import arrangements
 from geometry.statistics.arrangements import Arrangements
 from tests.dagster_project.claims.judged import NOTHING
