@@ -76,6 +76,10 @@ class _Trace:
         before = [part for part in layer.modules() if part in self.before.get(number, ()) and self.calls[part] == 1]
         return [part for part in before if part in self.outputs and self.outputs[part].shape[0] == 1]
 
+    def count_parts(self, layer: int, _: Module, __: Any, output: Any) -> None:
+        """Record the number of parts of a layer's output; a hook."""
+        self.parts[layer] = len(output) if isinstance(output, tuple) else None
+
     def note(self, part: Module, _: Any, output: Any) -> None:
         """Record the calls and the output of a module; a hook."""
         self.calls[part] += 1
@@ -150,9 +154,7 @@ class ResumableModel:
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
             hooks += [(layer, partial(_keep, trace.states, number), True)]
-            hooks += [
-                (layer, lambda *given, number=number: trace.parts.update({number: _count_parts(given[-1])}), False)
-            ]
+            hooks += [(layer, partial(trace.count_parts, number), False)]
             hooks += [(part, trace.note, False) for part in layer.modules() if not any(part.children())]
         with intervene(self.model, attention, trace), _register_hooks(hooks):
             return trace, self._compute_logits(ids)
@@ -185,15 +187,11 @@ class ResumableModel:
 @contextmanager
 def _register_hooks(hooks: Iterable[tuple[Module, Callable[..., Any], bool]]) -> Iterator[None]:
     """Register hooks of modules inside the context, before they run (True) or after it (False)."""
-    handles = [
-        part.register_forward_pre_hook(hook, with_kwargs=True) if before else part.register_forward_hook(hook)
-        for part, hook, before in hooks
-    ]
-    try:
+    with ExitStack() as registered:
+        for part, hook, before in hooks:
+            kind = partial(part.register_forward_pre_hook, with_kwargs=True) if before else part.register_forward_hook
+            registered.enter_context(kind(hook))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -228,10 +226,6 @@ def _give(
     """Replace a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence; a hook."""
     copies = state.repeat(len(_select_hidden(args, kwargs)), 1, 1)
     return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
-
-
-def _count_parts(output: Any) -> int | None:
-    return len(output) if isinstance(output, tuple) else None
 
 
 def _pass_on(parts: int | None, *args: Any, **kwargs: Any) -> Any:

@@ -121,8 +121,8 @@ class Checkpoint:
         """The model as the user wrote it."""
         return self.files.name
 
-    def describe_files(self, _: str = "") -> dict[str, dict[str, str]]:
-        """The part of the provenance on model and tokenizer that depends only on the files.
+    def describe_files(self, _dtype: str = "") -> dict[str, dict[str, str]]:
+        """The part of the provenance on model and tokenizer that depends only on the files, whatever the type.
 
         ``model``: id, SHA-256 of configuration and weights (all safetensors files in the directory itself, loaded or
         not; none if the weights are random), and of the other files that determine the model, the weights index and the
