@@ -44,7 +44,6 @@ SYNTHETIC = MadeUp("synthetic", model="synthetic", queries=(11, 23), drawn=True)
 """A study of heads that were drawn from the assumptions with known parameters."""
 LONG = MadeUp("long", layers=1, heads=2, kv_heads=1, context=1537, sequences=1, queries=(99, 1536))
 """A study of two queries, of whose positions and N charts show a part."""
-LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one sequence": MadeUp("one sequence", sequences=1),

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports.overviews import describe_unit, render_catalogue
+from reports.overviews import render_catalogue
 from storage.warehouse.documentation import list_relations
 from tests.reports.driver import Browser
 from tests.reports.pages import Page
@@ -28,22 +28,6 @@ def test_every_relation_has_its_columns_and_links_lead_to_relations(page: Page) 
     assert names == {relation.name for relation in list_relations()}
     assert all(column in text for relation in list_relations() for column, _, _ in relation.columns)
     assert {attributes["href"] for attributes, _ in page.find("a")} <= {f"#{name}" for name in names} | {"#main"}
-
-
-@pytest.mark.parametrize(
-    ("comment", "unit"),
-    [
-        ("a share [0, 1]", "0 to 1"),
-        ("mean norm, in model units [0, inf)", "model units, ≥ 0"),
-        ("length, in model units", "model units"),
-        ("a difference (-inf, inf)", ""),
-        ("fit (-inf, 1]", "≤ 1"),
-        ("ratio (0, inf)", "> 0"),
-        ("one row per (study, sequence)", ""),
-    ],
-)
-def test_units_come_from_comments(comment: str, unit: str) -> None:
-    assert describe_unit(comment) == unit
 
 
 def test_first_rows_are_asked_for_as_they_can_be(page: Page, small: duckdb.DuckDBPyConnection) -> None:

@@ -1,6 +1,5 @@
 """Single charts: valid, described, to scale, holding the rows, and marking what is outside, missing or far away."""
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +8,9 @@ import duckdb
 import numpy as np
 import pytest
 import vl_convert
-from numpy.typing import NDArray
 
 from geometry.selection.example import build_intuition
-from reports import elements, theme
+from reports import elements
 from reports.assumptions import figures as assumptions
 from reports.bounds import figures as bounds
 from reports.bounds.figures import COVERAGES, WIDTHS
@@ -140,34 +138,6 @@ def test_segments_of_kinds_stand_on_each_other_and_other_is_the_room_that_is_lef
     assert [row["high"] for row in segments] == pytest.approx([0.5, 0.54, 0.9])
 
 
-def linear(colour: str) -> NDArray[np.float64]:
-    """Red, green and blue in proportion to light (sRGB)."""
-    channels = np.array([int(colour[index : index + 2], 16) for index in (1, 3, 5)]) / 255
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(one: str, other: str) -> float:
-    """Ratio of contrast after WCAG 2."""
-    low, high = sorted(float(linear(colour) @ (0.2126, 0.7152, 0.0722)) for colour in (one, other))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("palette", [theme.LIGHT, theme.DARK], ids=["light", "dark"])
-def test_colours_stand_out(palette: theme.Palette) -> None:
-    """Those of either sign run from a middle to two ends."""
-
-    def stand_out(colours: Iterable[str]) -> float:
-        return min(contrast(colour, palette.surface) for colour in colours)
-
-    assert stand_out(palette.series[: len(kind_labels.LABELS)]) >= 4.5  # letters on segments and cells
-    assert stand_out((*palette.series, *palette.ramp[theme.FIRST_SEEN :])) >= 3
-    assert stand_out(palette.diverging) >= 2
-    outwards = [contrast(colour, palette.surface) for colour in palette.diverging]
-    middle = len(outwards) // 2
-    for side in (outwards[middle::-1], outwards[middle:]):
-        assert side == sorted(side)
-
-
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
 
@@ -235,17 +205,3 @@ def test_differences_that_are_told_survive_the_correction_for_their_number() -> 
     assert told[0] == "Recall at N = 4: 0.25 in step0, 0.75 in step9 (difference 5, 4.5 to 5.5)."
     assert told[1].startswith("Of 7 quantities of the model, 1 differs between step0 and step9")
     assert told[2].startswith("No claim of the paper is supported in one study and not")
-
-
-def test_verdicts_that_differ_are_told_and_others_counted() -> None:
-    verdicts = {
-        "same": ("supported", "supported"),
-        "open": ("undecided", "supported"),
-        "turns": ("supported", "not supported"),
-    }
-    rows = [
-        {"claim": claim, "statement": f"So {claim}", "label": label, "verdict": verdict}
-        for claim, own in verdicts.items()
-        for label, verdict in zip(("step0", "step9"), own, strict=True)
-    ]
-    assert families.tell_differences([], TRENDS, rows) == ["‘So turns’ is supported in step0, and not in step9."]

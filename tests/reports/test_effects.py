@@ -60,22 +60,6 @@ def test_zero_is_preferred_to_other_kinds(small: duckdb.DuckDBPyConnection, rows
     assert "replaced by its mean" in effects.describe_ablation(other)
 
 
-def associated(measure: str, correlation: float, p: float, p_holm: float) -> dict[str, Any]:
-    """A row of ``loss_associations``."""
-    ends = {"correlation_low": correlation - 0.1, "correlation_high": correlation + 0.1}
-    return {"kind": "zero", "measure": measure, "correlation": correlation, **ends, "p": p, "p_holm": p_holm}
-
-
-def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
-    clear, other = associated("recall", 0.5, 0.004, 0.05), associated("elbow", -0.9, 0.001, 0.06)
-    said = effects.describe_correlations([clear, other])
-    assert said.startswith(
-        "Within layers the loss goes most with Elbow N: rank correlation −0.9 (−1 to −0.8), p = 0.001"
-    )
-    assert "Of 2 measures, Recall has a significant correlation (" in said
-    assert "none has a significant correlation" in effects.describe_correlations([other])
-
-
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:
     assert "loss-and-error" not in figures(small, SMALL)
     row = "heads, 8, 0.5, 0.4, 0.6, 0.01, 0.02, 0.1, -0.1, 0.2, 0.5, 0.3 FROM loss_associations LIMIT 1"

@@ -10,8 +10,7 @@ import pytest
 from reports.contexts import figures as contexts
 from reports.figures import Figure, convert_column, find_source, select_rows
 from reports.separation import figures as separation
-from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import SMALL, SYNTHETIC, THREE, Build
+from tests.reports.conftest import SMALL, THREE, Build
 from tests.reports.drawings import assert_described, build_figures, changed
 
 WITHOUT_AXES = {"spheres", "explorer", "head-map"}
@@ -22,13 +21,6 @@ def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(
     figures_of_three: dict[str, tuple[Build, Figure]],
 ) -> None:
     assert_every_chart_says_what_it_shows({key: figure for key, (_, figure) in figures_of_three.items()})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("study", [SMALL, SYNTHETIC], ids=lambda made: made.study)
-def test_every_chart_of_other_studies_does(study: MadeUp) -> None:
-    with warehouse(study) as connection:
-        assert_every_chart_says_what_it_shows(build_figures(connection, study))
 
 
 def assert_every_chart_says_what_it_shows(figures: dict[str, Figure]) -> None:

@@ -94,24 +94,6 @@ def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
     return row | told | {"beyond_twin": beyond, "twin": twin, "twin_verdict": twin and "supported"}
 
 
-def test_claims_are_counted_beside_random_weights() -> None:
-    rows = [
-        claim("a", "supported", beyond=True),
-        claim("b", "supported", beyond=False),
-        claim("c", "supported"),
-        claim("d", "undecided"),
-        claim("e", "not supported"),
-        claim("f", "not testable"),
-    ]
-    assert claims_findings.summarise_claims(rows) == (
-        "Of 6 claims, 3 are supported (1 of them beyond random weights, 1 not beyond random weights and "
-        "so not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
-    )
-    assert claims_findings.summarise_claims(rows[3:]) == (
-        "Of 3 claims, none is supported; 1 not supported, 1 undecided, 1 not testable."
-    )
-
-
 def test_a_summary_tells_the_five_largest_facts_or_else_the_verdicts() -> None:
     claims = [claim("a", "not supported", beyond=False), claim("b", "undecided", beyond=False)]
     facts = [{"sentence": f"Fact {place}.", "shown_by": "elbows", "subject": "depth"} for place in range(1, 8)]

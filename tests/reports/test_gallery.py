@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from gallery.__main__ import FOLDER, PAGE, PARTS, draw_figures, load_tables, main, read_tables, render_page
-from gallery.comparison import compare_measures, format_mean, read_models, remember, tell_last_query
+from gallery.comparison import compare_measures, read_models, remember
 from reports.findings.numbers import Row, number
 from storage.files.root import HOME_VARIABLE, warehouse_of
 from tests.reports.conftest import SMALL
@@ -88,16 +88,6 @@ def test_what_to_remember_follows_from_verdicts_and_measures() -> None:
 
 def test_no_path_of_a_machine_is_stored() -> None:
     assert not [name for part in MODELS for name in TABLES[f"{part}.study"] if name["model"].startswith("/")]
-
-
-def test_the_last_query_differs_where_the_interval_of_the_difference_leaves_out_0() -> None:
-    """Of four sequences t is 3.18."""
-    place = {"sequences": 4, "difference_error": 0.1}
-    rows = [place | {"measure": name, "difference": by} for name, by in {"a": 0.33, "b": -0.33, "c": 0.31}.items()]
-    assert tell_last_query("A", rows, {"a": "one", "b": "two", "c": "three"}) == (
-        "In A the last query is higher in one, lower in two and not for certain different in three."
-    )
-    assert format_mean(rows[0], "difference") == "0.33 (0.0118 to 0.648)"
 
 
 def test_two_models_differ_where_their_sequences_do() -> None:

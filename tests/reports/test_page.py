@@ -51,12 +51,6 @@ FIGURES = {
 }  # fmt: skip
 """Figures in reading order, with the number of their charts; those with nothing to show come last on the page."""
 
-LISTINGS = {
-    *("claims-table", "claims-untested", "kinds-sensitivity", "kinds-patterns", "loss-and-geometry"),
-    *("parameter-effects", "regimes", "monte-carlo", "failures"),
-}
-"""Figures with a table in the open."""
-
 ALWAYS_EMPTY = {"coverage", "width"}
 """Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
 
@@ -86,7 +80,6 @@ def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> No
     assert keys == [name for key, number in FIGURES.items() for name in chart_keys(key, number)]
     assert all("config" not in chart["spec"] for chart in charts["charts"])
     assert all(len(list(page.find("div", id=f"chart-{key}"))) == 1 for key in keys)
-    assert len(list(page.find("div", **{"class": "listing"}))) == len(LISTINGS) + 1  # that of the answer
     for key in FIGURES:
         ((attributes, text),) = page.find("figure", id=key)
         assert attributes["role"] == "figure"
