@@ -102,7 +102,6 @@ def draw_gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart
 
 
 NO_BOUNDS = "No selection both includes a key besides the sink and leaves one out, so there are no bounds."
-NO_PHASES = "The four phases have no fit to the model’s mean weights, so no key belongs to a phase."
 NO_GRID = "This study has no Monte Carlo grid; attention-geometry run synthetic computes one."
 NO_DRAWS = "The weights of this study have no fit to draw heads from."
 _GAPS = {
@@ -121,8 +120,6 @@ _GAPS = {
     ),
 }
 """Notes of each family's figure."""
-
-NO_EFFECTS = "This study has no effects of parameters; they are computed on heads drawn from its fitted assumptions."
 
 
 def build_bounds(source: Source) -> Section:
@@ -216,7 +213,9 @@ def _build_effects(source: Source) -> Figure:
     )
     rows = draft.rows
     if not rows:
-        return draft.leave_empty(NO_EFFECTS)
+        return draft.leave_empty(
+            "This study has no effects of parameters; they are computed on heads drawn from its fitted assumptions."
+        )
     row, fit = rows[0], only_row(source.ask_query("assumption_weights_model"))
     oscillates = fit is None or fit["eta"] is not None  # the weights from which heads are drawn
     return draft.show(
@@ -236,7 +235,9 @@ def _build_regimes(source: Source) -> Figure:
     draft = Draft("regimes", "Regimes of the selection", source.ask_query("regimes_of_model"))
     rows, counts = draft.rows, source.ask_query("regime_counts").rows()
     if not rows and not counts:
-        return draft.leave_empty(NO_PHASES)
+        return draft.leave_empty(
+            "The four phases have no fit to the model’s mean weights, so no key belongs to a phase."
+        )
     return draft.show(
         bounds_findings.describe_regimes(rows, counts),
         "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "

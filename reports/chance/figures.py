@@ -127,8 +127,6 @@ def draw_map(heads: Sequence[Row], *, null: str) -> alt.LayerChart:
     return difference_map(kept, "difference", f"Minus {NULLS[null]}", says, shown)
 
 
-_NO_NULLS = "The study draws no nulls, or was landed by an earlier version: set analysis.nulls and run it again."
-
 _DRAWN = ("auc", "specificity")  # Measures that are drawn here: Precision and Recall have figures of their own
 
 
@@ -215,4 +213,5 @@ def _build_curves(source: Source) -> Figure:
 
 
 def _explain_absence(source: Source) -> str:
-    return _NO_NULLS if source.last_n else NOTHING_SELECTED
+    without = "The study draws no nulls, or was landed by an earlier version: set analysis.nulls and run it again."
+    return without if source.last_n else NOTHING_SELECTED

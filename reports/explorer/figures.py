@@ -373,7 +373,8 @@ def _build_explorer(source: Source) -> Figure:
         f"of s_N with both. Errors: how far the head’s output moves, over its norm, if it keeps the N keys with their "
         "weights rescaled, or with the rest’s weight given to the mean value state; beside them the weight left out. "
         f"{FLOOR} The elbow is the N where the harmonic mean of Precision and Recall bends most. "
-        f"{kind_labels.EXPLAINED}. The curves come from reports/explorer/explorer_curves.sql.",
+        "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule. The curves come from "
+        "reports/explorer/explorer_curves.sql.",
         marks="Grey dashes: the floor N/n of Precision. Upper, lower: the paper’s bounds.",
         charts=(draw_explorer(draft.rows, curves, n=source.n, first=first),),
         broad=True,

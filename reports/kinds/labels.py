@@ -18,11 +18,6 @@ KINDS = ("Retriever", "Mixer", "Reset")  # The kinds of heads, in the order of e
 OTHER = "Other"  # The label of a head that meets no rule
 LABELS = (*KINDS, OTHER)  # Every label, in the order of every chart and table
 
-LETTERS = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: "O"}
-"""Letter of each label, used if there is no room for its name."""
-
-EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"  # The letters, for captions
-
 _NOUNS = {
     "Retriever": ("Retriever", "Retrievers"),
     "Mixer": ("Mixer", "Mixers"),
@@ -140,7 +135,7 @@ def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
 SHAPES = dict(zip(LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
 DASHES = dict(zip(LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 
-WRITTEN = {**LETTERS, OTHER: ""}
+WRITTEN = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: ""}
 """Letter of each kind in bars and cells; those that meet no rule, most of them, have none."""
 
 MANY = 256  # Number of heads above which marks are smaller

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import duckdb
 import numpy as np
@@ -38,9 +38,6 @@ from storage.files.user_paths import refuse_existing
 
 Form = Literal["duo", "lukv", "retrieval", "headvis", "csv", "parquet", "json"]
 Group = Literal["max", "mean"]
-
-FORMS: tuple[Form, ...] = get_args(Form)
-GROUPS: tuple[Group, ...] = get_args(Group)
 
 SHARES = np.arange(1, 100) / 100  # Shares of all keys that are pruned, one for each element of ``lukv``
 ABLATION = ("delta_loss_", "kl_")  # Prefixes of the measures that a study has only if it asks for effects

@@ -54,13 +54,10 @@ from reports.findings.numbers import (
 ELBOW_RANGES = ("N = 3 or 4, in the paper’s range", "beyond it")
 """Ranges of the elbow, as the legend names them; N = 1 and 2 cannot be an elbow."""
 
-TRIVIAL = "the only N is the trivial one, N = 1"
-"""Why there is no elbow if at most one key is selected (status 'trivial')."""
-
 WITHOUT_ELBOW = {
     "no_bend": "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards",
     "no_decline": "after N = 2 the harmonic mean of Precision and Recall does not fall",
-    "trivial": TRIVIAL,
+    "trivial": "the only N is the trivial one, N = 1",
 }
 """Why a curve has no elbow, by status."""
 
