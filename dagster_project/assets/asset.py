@@ -215,10 +215,9 @@ class Asset:
     """Version or digest of the code that makes it."""
     make: Callable[[Work], AssetResult]
     """Makes it, or what is missing of it; raises ``UserError``."""
-    expected: Callable[[Work], Provenance | None]
-    """What it would be made of now, with its parents as they are; None if that is unknown without them."""
-    recorded: Callable[[Work], Provenance | str]
-    """What it was made of, as it records, or the reason why that cannot be read."""
+    compare: Callable[[Work], tuple[Provenance | str, Provenance | None]]
+    """What it was made of, as it records, or the reason why that cannot be read; and what it would be made of now, with
+    its parents as they are, or None if that is unknown without them."""
     places: Callable[[Home, str], tuple[Place, ...]]
     """Where the asset of a study is stored."""
     settings: tuple[str, ...] = ()
@@ -245,11 +244,10 @@ class Asset:
         """
         if not self.is_wanted(work.study):
             return None
-        recorded = self.recorded(work)
+        recorded, expected = self.compare(work)
         if isinstance(recorded, str):
             return recorded
         refuse_newer(f"'{self.name}' of study '{work.name}'", recorded.version, self.version(), work.name)
-        expected = self.expected(work)
         return (expected and _describe_change(recorded, expected)) or recorded.lacking
 
 

@@ -287,19 +287,18 @@ def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
     yield pa.RecordBatch.from_pylist(rows)
 
 
-def _read_recorded(work: Work) -> Provenance | str:
+def _compare(work: Work) -> tuple[Provenance | str, Provenance | None]:
     if not locate_database(work.home.warehouse, work.name).exists():
-        return MISSING
+        return MISSING, None
     refuse_newer_database(work.home.warehouse, work.name)
-    return UNREADABLE if work.landed is None else _parse_provenance(work.landed)
-
-
-def _build_expected(work: Work) -> Provenance | None:
+    if work.landed is None:
+        return UNREADABLE, None
+    recorded = _parse_provenance(work.landed)
     if work.tensors is None or work.metrics is None:
-        return None
+        return recorded, None
     known, metrics = read_summary_provenance(work), read_metrics_provenance(work.metrics)
     origin = build_provenance(work.tensors, metrics, known, work.twin)
-    return _parse_provenance(json.loads(json.dumps(origin)))
+    return recorded, _parse_provenance(json.loads(json.dumps(origin)))
 
 
 def _parse_provenance(provenance: Mapping[str, Any]) -> Provenance:
@@ -340,8 +339,7 @@ WAREHOUSE = Asset(
     kinds=("duckdb", "sql"),
     version=compute_landing_version,
     make=make_warehouse,
-    expected=_build_expected,
-    recorded=_read_recorded,
+    compare=_compare,
     places=wrap_place(lambda home, name: LocalPlace(locate_database(home.warehouse, name))),
     space=_estimate_bytes,
     checks=_list_checks,
@@ -404,8 +402,7 @@ CLAIMS = Asset(
     kinds=("duckdb", "sql"),
     version=lambda: "4",
     make=make_claims,
-    expected=lambda _: Provenance(None),
-    recorded=lambda _: Provenance(None),  # it stores nothing: it is stale if its parent is
+    compare=lambda _: (Provenance(None), None),  # it stores nothing: it is stale if its parent is
     places=lambda _, __: (),
     checks=_list_claims,
 )

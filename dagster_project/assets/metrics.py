@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -212,29 +212,23 @@ def _check_wanted(layers: _Layers) -> None:
         raise UserError(f"The tensors {layers.tensors} were replaced while a Dask worker measured them; run again")
 
 
-def read_recorded(work: Work) -> Provenance | str:
-    """What the metrics of a study were made of, or why that is not known."""
+def _compare(work: Work) -> tuple[Provenance | str, Provenance | None]:
     metrics = work.metrics
     if metrics is None:
-        return MISSING
+        return MISSING, None
     missing, total = metrics.find_missing(), len(list_attending_layers(metrics.tensors))
+    now = _parse_provenance(metrics.made_of)
     if len(missing) < total or not total:
-        return _parse_provenance(metrics.made_of, f"{len(missing)} of {total} layers missing" if missing else None)
+        return replace(now, lacking=f"{len(missing)} of {total} layers missing" if missing else None), now
     none = UNREADABLE if metrics.folder.list_folders() else MISSING
-    return next(map(_parse_provenance, list_recorded(metrics.folder)), none)
+    return next(map(_parse_provenance, list_recorded(metrics.folder)), none), now
 
 
-def build_expected(work: Work) -> Provenance | None:
-    """What the metrics of a study would be made of now; None without tensors."""
-    return None if work.metrics is None else _parse_provenance(work.metrics.made_of)
-
-
-def _parse_provenance(made_of: Mapping[str, Any], lacking: str | None = None) -> Provenance:
+def _parse_provenance(made_of: Mapping[str, Any]) -> Provenance:
     return Provenance(
         made_of.get("metrics_version"),
         {"analysis": made_of.get("analysis", {})},
         {"tensors": (made_of.get("study"), made_of.get("tensors"))},
-        lacking,
     )
 
 
@@ -252,8 +246,7 @@ SELECTION_METRICS = Asset(
     kinds=("dask", "parquet"),
     version=lambda: str(METRICS_VERSION),
     make=make_metrics,
-    expected=build_expected,
-    recorded=read_recorded,
+    compare=_compare,
     places=wrap_place(Home.metrics),
     settings=MEASURED,
     reads=READ,

@@ -211,18 +211,15 @@ def _build_link(path: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _read_recorded(work: Work) -> Provenance | str:
+def _compare(work: Work) -> tuple[Provenance | str, Provenance | None]:
     path = work.home.report(work.name)
     if not path.exists():
-        return MISSING
+        return MISSING, None
+    now = None if work.landed is None else _parse_origin(build_report_origin(work.study, work.landed))
     try:
-        return _parse_origin(read_report_origin(path))
+        return _parse_origin(read_report_origin(path)), now
     except OSError:
-        return UNREADABLE
-
-
-def _build_expected(work: Work) -> Provenance | None:
-    return None if work.landed is None else _parse_origin(build_report_origin(work.study, work.landed))
+        return UNREADABLE, now
 
 
 def _parse_origin(origin: Mapping[str, Any]) -> Provenance:
@@ -236,8 +233,7 @@ REPORT = Asset(
     kinds=("altair", "html"),
     version=compute_report_version,
     make=make_report,
-    expected=_build_expected,
-    recorded=_read_recorded,
+    compare=_compare,
     places=wrap_place(lambda home, name: LocalPlace(home.report(name))),
     settings=("analysis.map_n",),
 )

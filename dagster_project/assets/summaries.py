@@ -72,8 +72,7 @@ class Tables:
             kinds=self.kinds,
             version=lambda: str(self.version),
             make=self.make,
-            expected=self.build_expected,
-            recorded=self.read_recorded,
+            compare=self.compare,
             places=wrap_place(lambda home, study: LocalPlace(home.parts(study))),
             settings=tuple(f"analysis.{field}" for field in self.settings),
             reads=self.reads,
@@ -103,21 +102,18 @@ class Tables:
         inputs, folder = self.build_inputs(work), LocalPlace(work.home.parts(work.name))
         return {} if inputs is None else {table: locate_part(folder, table, inputs) for table in self.tables}
 
-    def build_expected(self, work: Work) -> Provenance | None:
-        """As ``Asset.expected``."""
-        inputs = self.build_inputs(work)
-        return None if inputs is None else self._parse_provenance(inputs)
-
-    def read_recorded(self, work: Work) -> Provenance | str:
-        """As ``Asset.recorded``: what is expected if all parts are there, else what the first other was made from."""
-        current, folder = self.locate_parts(work).values(), LocalPlace(work.home.parts(work.name))
+    def compare(self, work: Work) -> tuple[Provenance | str, Provenance | None]:
+        """As ``Asset.compare``: they were made as expected if all parts are there, else as the first other was."""
+        inputs, folder = self.build_inputs(work), LocalPlace(work.home.parts(work.name))
+        now = None if inputs is None else self._parse_provenance(inputs)
+        current = self.locate_parts(work).values()
         if current and all(map(is_whole, current)):
-            return self.build_expected(work) or MISSING
+            return now or MISSING, now
         if any(part.exists() for part in current):
-            return UNREADABLE
-        current_inputs, others = self.build_inputs(work), map(read_inputs, list_made(folder, self.name))
-        made = next((made for made in others if made and made["inputs"] != current_inputs), None)
-        return MISSING if made is None else self._parse_provenance(made["inputs"])
+            return UNREADABLE, now
+        others = map(read_inputs, list_made(folder, self.name))
+        made = next((made for made in others if made and made["inputs"] != inputs), None)
+        return MISSING if made is None else self._parse_provenance(made["inputs"]), now
 
     def _parse_provenance(self, provenance: Mapping[str, Any]) -> Provenance:
         versions, settings = provenance.get("versions", {}), provenance.get("settings", {})

@@ -161,10 +161,10 @@ def _format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
-def _read_recorded(work: Work) -> Provenance | str:
+def _compare(work: Work) -> tuple[Provenance | str, None]:
     path = work.home.tensors(work.name)
     why = explain_staleness(work.study.select_extraction(), study=work.name, path=path)
-    return why or Provenance(EXTRACTION_VERSION)
+    return why or Provenance(EXTRACTION_VERSION), None
 
 
 def _estimate_bytes(extent: Extent) -> int:
@@ -179,8 +179,7 @@ TENSOR_STORE = Asset(
     kinds=("torch", "zarr"),
     version=lambda: str(EXTRACTION_VERSION),
     make=make_tensors,
-    expected=lambda _: None,
-    recorded=_read_recorded,
+    compare=_compare,
     places=wrap_place(Home.tensors),
     checks=lambda: (
         Check("ledger_complete", "Every sequence of the study is in the ledger."),

@@ -291,16 +291,13 @@ def test_how_scheduled_runs_ended_is_looked_up(recorded: dg.DagsterInstance, tmp
     assert row(again.text, "mine")[3] == "done"
 
 
-def _build_schedule() -> dg.ScheduleDefinition:
-    return schedules.build_schedule(OURS, schedules.build_job(OURS, "study", "a job"))
-
-
 def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = schedules.build_job(OURS, "study", "a job")
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "*/5 * * * *")
-    assert _build_schedule().cron_schedule == "*/5 * * * *"
+    assert schedules.build_schedule(OURS, job).cron_schedule == "*/5 * * * *"
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "at three")
     with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is not a cron expression"):
-        _build_schedule()
+        schedules.build_schedule(OURS, job)
 
 
 def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
