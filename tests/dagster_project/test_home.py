@@ -190,7 +190,7 @@ def test_a_device_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from geometry.selection import layers
+    from geometry import layers
 
     home, asked, measure_layer = Home(tmp_path), {}, layers.measure_layer
 
