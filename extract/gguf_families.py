@@ -298,65 +298,51 @@ _SCALES_OF_GEMMA_2 = {(26, 2304): 256, (42, 3584): 256, (46, 4608): 144}
 
 _QKV = {"attention_bias": "attn_q.bias"}
 _EVEN = {name: value for name, value in SIZES.items() if name not in {"attention.head_count_kv", "feed_forward_length"}}
+_UNLIMITED = {name: value for name, value in _EVEN.items() if name != "context_length"}
+_NORM = "attention.layer_norm_epsilon"
+_NORMS = {_NORM: "layer_norm_epsilon"}
 _GEMMA = {**RMS, **WINDOW}
+_CAPS = {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+_BIASES = {**_QKV, "mlp_bias": "ffn_up.bias"}
+_SPARSE = {"decoder_sparse_step": 1}
 
 FAMILIES: Mapping[str, Family] = {
-    "bloom": Family(
-        "bloom",
-        {
-            **{k: v for k, v in _EVEN.items() if k != "context_length"},
-            "attention.layer_norm_epsilon": "layer_norm_epsilon",
-        },
-        rotary=False,
-        own_head_size=False,
-        complete=_complete_bloom,
-    ),
+    "bloom": Family("bloom", {**_UNLIMITED, **_NORMS}, rotary=False, own_head_size=False, complete=_complete_bloom),
     "falcon": Family(
         "falcon",
-        {**_EVEN, "feed_forward_length": "ffn_hidden_size", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
+        {**_EVEN, "feed_forward_length": "ffn_hidden_size", **_NORMS},
         own_head_size=False,
         fixed={"new_decoder_architecture": False, "parallel_attn": True, "alibi": False, "bias": False},
         complete=_complete_falcon,
     ),
     "gemma2": Family(
         "gemma2",
-        {
-            **_GEMMA,
-            "attn_logit_softcapping": "attn_logit_softcapping",
-            "final_logit_softcapping": "final_logit_softcapping",
-        },
+        {**_GEMMA, **_CAPS},
         absent={"attention.sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         complete=partial(_read_scale, sizes=_SCALES_OF_GEMMA_2),
     ),
     "gemma3": Family("gemma3_text", _GEMMA, complete=_complete_gemma3),
     "gpt2": Family(
         "gpt2",
-        {**_EVEN, "feed_forward_length": "n_inner", "attention.layer_norm_epsilon": "layer_norm_epsilon"},
+        {**_EVEN, "feed_forward_length": "n_inner", **_NORMS},
         rotary=False,
         own_head_size=False,
         complete=lambda entries, fields: entries.expect("attention.head_count_kv", fields["num_attention_heads"]),
     ),
-    "llama": Family("llama", RMS, biases={**_QKV, "mlp_bias": "ffn_up.bias"}),
-    "nemotron": Family(
-        "nemotron",
-        {**SIZES, "attention.layer_norm_epsilon": "norm_eps"},
-        partial=True,
-        biases={**_QKV, "mlp_bias": "ffn_up.bias"},
-    ),
+    "llama": Family("llama", RMS, biases=_BIASES),
+    "nemotron": Family("nemotron", {**SIZES, _NORM: "norm_eps"}, partial=True, biases=_BIASES),
     "phi3": Family("phi3", {**RMS, **WINDOW}, partial=True, own_head_size=False, complete=_complete_windows),
     "qwen2": Family("qwen2", RMS),
     "qwen2moe": Family(
         "qwen2_moe",
         {**RMS, **EXPERTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
-        fixed={"norm_topk_prob": False, "decoder_sparse_step": 1},
+        fixed={**_SPARSE, "norm_topk_prob": False},
     ),
     "qwen3": Family("qwen3", RMS, biases=_QKV),
-    "qwen3moe": Family(
-        "qwen3_moe", {**RMS, **EXPERTS}, biases=_QKV, fixed={"norm_topk_prob": True, "decoder_sparse_step": 1}
-    ),
+    "qwen3moe": Family("qwen3_moe", {**RMS, **EXPERTS}, biases=_QKV, fixed={**_SPARSE, "norm_topk_prob": True}),
     "stablelm": Family(
         "stablelm",
-        {**SIZES, "attention.layer_norm_epsilon": "layer_norm_eps"},
+        {**SIZES, _NORM: "layer_norm_eps"},
         partial=True,
         own_head_size=False,
         biases={"use_qkv_bias": "attn_q.bias"},
@@ -364,7 +350,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "starcoder2": Family(
         "starcoder2",
-        {**SIZES, **WINDOW, "attention.layer_norm_epsilon": "norm_epsilon"},
+        {**SIZES, **WINDOW, _NORM: "norm_epsilon"},
         own_head_size=False,
         biases={"use_bias": "attn_q.bias"},
         complete=_complete_windows,

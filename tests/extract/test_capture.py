@@ -31,7 +31,7 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
 from tests.extract.memory import Held
-from tests.extract.tiny import PLAIN, VOCABULARY, WINDOW, text, tiny_model, tiny_tokenizer
+from tests.extract.tiny import PLAIN, VOCABULARY, WINDOW, save, text, tiny_model
 from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
@@ -262,8 +262,7 @@ def test_queries_before_the_end_are_refused_where_their_rows_are_others(tmp_path
     sizes = {**PLAIN, "num_hidden_layers": 2, "num_key_value_heads": 2, "max_position_embeddings": 256}
     torch.manual_seed(0)
     config = Phi3Config(**sizes, original_max_position_embeddings=32, rope_parameters=rotation)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
-    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    save(AutoModelForCausalLM.from_config(config), tmp_path / "model")
     (tmp_path / "book.txt").write_text(text(800), encoding="utf-8")
 
     def run(queries: tuple[int, ...]) -> Any:

@@ -32,7 +32,7 @@ from storage.files.places import LocalPlace
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
-from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import save, text, tiny_tokenizer, tree, write_checkpoint
 from tests.refusals import read_refusal
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
@@ -69,12 +69,6 @@ def run(inputs: Path, path: Path, **others: object) -> ExtractionReport:
 
 def opened(path: Path | LocalPlace) -> SequenceStore:
     return SequenceStore.open(LocalPlace(Path(path)), TENSORS)
-
-
-def tree(path: Path) -> dict[str, bytes]:
-    """All files of a store by name; a killed writer may leave a ``.partial`` file, which nothing reads."""
-    found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    return {name: content for name, content in found.items() if not name.endswith(".partial")}
 
 
 def refusal(inputs: Path, path: Path, **others: object) -> str:
@@ -237,9 +231,7 @@ def with_model(model: PreTrainedModel, inputs: Path, tmp_path: Path) -> Path:
     """A copy of the inputs with another model."""
     folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
     shutil.rmtree(folder / "tiny")
-    model.save_pretrained(folder / "tiny")
-    tiny_tokenizer().save_pretrained(folder / "tiny")
-    return folder
+    return save(model, folder / "tiny").parent
 
 
 def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(

@@ -38,7 +38,7 @@ from tests.extract.gguf_files import (
     write,
     write_gguf,
 )
-from tests.extract.tiny import compute_logits, read_logits, settings, tiny_tokenizer
+from tests.extract.tiny import compute_logits, read_logits, save, settings
 from tests.refusals import read_refusal
 
 Q4_K = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 1}
@@ -90,9 +90,7 @@ def test_logits_are_those_of_the_same_weights_in_safetensors(
 ) -> None:
     file = write_gguf(tmp_path / "tiny.gguf", architecture, kind, model=make_model(architecture, **sizes))
     reference = replace_weights(make_model(architecture, **sizes), kind)
-    reference.save_pretrained(tmp_path / "tiny")
-    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
-    expected, found = compute_logits(read(tmp_path / "tiny")), compute_logits(read(file))
+    expected, found = compute_logits(read(save(reference, tmp_path / "tiny"))), compute_logits(read(file))
     # dequantisation rounds scale * integer + offset to float32, at most three times; the logits are sums of some 2^8
     # products over a few layers
     torch.testing.assert_close(found, expected, rtol=0, atol=float(expected.abs().max()) * 2**-12)

@@ -25,6 +25,7 @@ from tests.extract.tiny import (
     change_config,
     compute_logits,
     read_logits,
+    save,
     settings,
     split_weights,
     tiny_model,
@@ -254,9 +255,7 @@ def test_every_family_is_drawn_whole_and_read_back_whole(family: Family, tmp_pat
     assert equal(model.state_dict(), second)
     assert all(weight.isfinite().all() for weight in second.values())
     with silence_libraries():
-        model.save_pretrained(tmp_path)
-        tiny_tokenizer().save_pretrained(tmp_path)
-    assert torch.equal(read_logits(tmp_path), compute_logits(model))
+        assert torch.equal(read_logits(save(model, tmp_path)), compute_logits(model))
 
 
 Weights = dict[str, Tensor]

@@ -16,6 +16,7 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.extract.tiny import tree
 
 KEYS, SEQUENCES = 96, 5
 QUERIES = (40, 95)
@@ -29,11 +30,6 @@ def settings(part: dict[str, object] | None = None, **others: object) -> Extract
 
 def run(path: Path, **others: object) -> ExtractionReport:
     return extract(settings(**others), study="drawn", path=LocalPlace(path))
-
-
-def tree(path: Path) -> dict[str, bytes]:
-    found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    return {name: content for name, content in found.items() if not name.endswith(".partial")}
 
 
 @pytest.fixture(scope="module")

@@ -117,9 +117,20 @@ def split_weights(checkpoint: Path, *names: str, more: Mapping[str, object] = Ma
 def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0, **overrides: object) -> Path:
     """Write a complete Hugging Face checkpoint (config, safetensors, tokenizer) and return its directory."""
     with silence_libraries():
-        tiny_model(architecture, seed, **overrides).save_pretrained(directory)
-        tiny_tokenizer().save_pretrained(directory)
-    return directory
+        return save(tiny_model(architecture, seed, **overrides), directory)
+
+
+def save(model: PreTrainedModel, folder: Path) -> Path:
+    """Write a model and the tokenizer of the tests, and return the folder."""
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """All files of a store by name; a killed writer may leave a ``.partial`` file, which nothing reads."""
+    found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return {name: content for name, content in found.items() if not name.endswith(".partial")}
 
 
 def settings(model: object, **others: object) -> ExtractionSettings:
