@@ -359,17 +359,6 @@ class End:
     recall_lower: F64
     log_miss: F64
 
-    @property
-    def positive(self) -> tuple[bool, bool]:
-        """Whether Δ, and whether Δ_0, is above 0 in some draw: if not, their terms have their trivial value."""
-        return bool((lower.delta(self.parts) > 0).any()), bool((lower.delta_sink(self.parts) > 0).any())
-
-    @property
-    def similar(self) -> bool:
-        """Whether the mean ρ_out is above √(2 ln(n)/d), which independent directions reach by chance."""
-        noise = np.sqrt(2 * np.log(self.setting.n) / self.setting.head_dim)
-        return bool(np.asarray(self.parts.rho_out).mean() > noise)
-
 
 def _draw_ingredients(
     settings: Sequence[Setting], draws: int, random: np.random.SeedSequence
@@ -408,7 +397,11 @@ def _compare_ends(change: Change, low: End, high: End) -> Row:
     for name in ("precision_lower", "recall_lower", "log_miss"):
         row |= {f"{name}_{which}": _mean(getattr(end, name)) for which, end in (("low", low), ("high", high))}
     fall = (low.log_miss - high.log_miss).ravel()
-    effect = None if np.isnan(fall).any() or _is_unchanged(change) else _sign(fall)
+    a, b = change.at_low, change.at_high
+    unchanged = a.without_weights == b.without_weights and np.array_equal(
+        weight_profile(a.assumed, a.n), weight_profile(b.assumed, b.n)
+    )
+    effect = None if np.isnan(fall).any() or unchanged else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
     compared = effect is not None and paper is not None
     untested = _explain_untested(change.parameter, low, high) if compared else None
@@ -418,26 +411,22 @@ def _compare_ends(change: Change, low: End, high: End) -> Row:
 
 def _explain_untested(parameter: str, low: End, high: End) -> str | None:
     """Why a change does not test the paper's claim about a parameter: its term is absent or trivial at both ends."""
-    margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
+    margins, of_sink = (
+        any((margin(end.parts) > 0).any() for end in (low, high)) for margin in (lower.delta, lower.delta_sink)
+    )
     if parameter == "a_0":
         if np.isnan(np.asarray(low.parts.a_0)).all():
             return "the sink is not selected at this N"
         return None if of_sink else "Δ_0 is not above 0, so that the sink's term has its trivial value"
-    if parameter == "beta" and not (low.similar or high.similar):
+    by_chance = [math.sqrt(2 * math.log(end.setting.n) / end.setting.head_dim) for end in (low, high)]
+    similar = [np.asarray(end.parts.rho_out).mean() > most for end, most in zip((low, high), by_chance, strict=True)]
+    if parameter == "beta" and not any(similar):
         return "ρ_out is within what independent directions have by chance, so that β is not in the bounds"
     if parameter in {"a_min_in", "a_max_out"} and not margins:
         return "Δ is not above 0, so that its term has its trivial value"
     if parameter in {"d", "beta"} and not (margins or of_sink):
         return "neither Δ nor Δ_0 is above 0, so that the bounds have their trivial value"
     return None
-
-
-def _is_unchanged(change: Change) -> bool:
-    """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
-    low, high = change.at_low, change.at_high
-    return low.without_weights == high.without_weights and np.array_equal(
-        weight_profile(low.assumed, low.n), weight_profile(high.assumed, high.n)
-    )
 
 
 def _sign(change: F64) -> int:
