@@ -5,11 +5,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from reports.figures import find_source
 from reports.kinds import head_map as charts
 from reports.queries import ask
-from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, THREE, Writer
+from tests.reports.conftest import THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 
@@ -90,14 +88,6 @@ def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> Non
     with changed(three, "DELETE FROM head_pattern_means"):
         without = ask(three, "head_map", study="three", query=23).rows()
     assert {row["patterns"] is None for row in without} == {True}
-
-
-def test_a_study_whose_heads_do_not_differ_says_so() -> None:
-    study = DEGENERATE["least"]
-    with warehouse(study) as one:
-        figure = charts.build_map(find_source(one, study.study, map_n=4))
-    assert figure.empty
-    assert "do not differ" in figure.finding
 
 
 # --- in a browser ---

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dagster_project.driver import attention_geometry
 from tests.reports.driver import Browser
 from tests.reports.labels import DRAWN, UNFOLDED, broken_headings, cells_beyond, flaws
-from tests.shared import shared
 from tests.shipped import run_shipped
 
 WORDS, HEIGHT = 2_500, 9_000
@@ -29,26 +27,12 @@ delivered; what is folded, the labels within charts and the text that the model 
 pytestmark = pytest.mark.long  # runs a whole study
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the shipped study ``embedded`` and its twin."""
-
-    def build(folder: Path) -> None:
-        done = attention_geometry("run", "embedded", home=folder)
-        assert done.code == 0, done.errors
-
-    return shared(tmp_path_factory, "shipped", build)
-
-
-def test_the_page_of_the_embedded_study_is_no_longer_than_a_paper(browser: Browser, home: Path) -> None:
-    assert_short(browser, home / "reports" / "embedded.html")
-
-
 @pytest.mark.timeout(3600)
-def test_the_page_of_a_real_model_is_short_and_every_label_can_be_read(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+@pytest.mark.parametrize("study", ["embedded", "smollm2"])
+def test_a_page_is_no_longer_than_a_paper_and_every_label_can_be_read(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory, study: str
 ) -> None:
-    page = run_shipped("smollm2", tmp_path_factory) / "reports" / "smollm2.html"
+    page = run_shipped(study, tmp_path_factory) / "reports" / f"{study}.html"
     assert_short(browser, page)
     for width in (390, 768, 1280):
         assert_legible(browser, page, width)
@@ -64,11 +48,6 @@ def assert_short(browser: Browser, page: Path) -> None:
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
     assert 1_000 < words <= WORDS
     assert 3_000 < height <= HEIGHT
-
-
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_no_label_is_cut_or_overlaps_another(browser: Browser, home: Path, width: int) -> None:
-    assert_legible(browser, home / "reports" / "embedded.html", width)
 
 
 def assert_legible(browser: Browser, page: Path, width: int) -> None:
