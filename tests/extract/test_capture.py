@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import torch
 import transformers.models.llama.modeling_llama as llama_module
@@ -27,11 +28,14 @@ from extract.buffers import Buffers
 from extract.capture import NO_LAYER, capture, probe
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
+from geometry.quantities import PATTERNS
 from storage.errors import UserError
 from storage.files.places import LocalPlace
+from storage.zarr.arrays import LayerSize
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
 from tests.extract.memory import Held
 from tests.extract.tiny import PLAIN, VOCABULARY, WINDOW, save, text, tiny_model
+from tests.geometry.draws import draw_layer
 from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
@@ -295,3 +299,65 @@ def test_parts_run_together_share_the_threads_and_see_the_callers_mode() -> None
             assert torch.get_num_threads() == pool.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "windowed"),
+    [("Mistral", (True,) * 3), ("Gemma 2", (True, False, True)), ("GPT-Neo", (False, True) * 2)],
+)
+def test_keys_outside_the_window_or_after_the_query_weigh_exactly_nothing(
+    name: str, windowed: tuple[bool, ...]
+) -> None:
+    queries = (47, 0, 20)
+    captured = capture(model_of(name), attention_of(name), ids(), queries)
+    expected = [[max(0, query + 1 - WINDOW) if narrow else 0 for narrow in windowed] for query in queries]
+    assert captured.first_key.tolist() == expected
+    assert [row[windowed.index(True)] for row in expected] == [32, 0, 5]
+    for q, query in enumerate(queries):
+        for layer, first in enumerate(expected[q]):
+            weights = captured.weights[layer, :, q]
+            assert (weights[..., :first] == 0).all()
+            assert (weights[..., first : query + 1] > 0).all()
+            assert (weights[..., query + 1 :] == 0).all()
+
+
+def test_masks_that_change_other_queries_are_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    attention = probe(model, ids(1))
+    monkeypatch.setattr(llama_module, "create_causal_mask", lambda **_: changed(21, 5, seen=False))
+    assert capture(model, attention, ids(), QUERIES).first_key.tolist() == [[0] * 3] * 3
+
+
+@pytest.mark.gpu
+@cuda
+def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
+    """The tensors put are freed and their memory is written again while copies may still be under way."""
+    layers = (LayerSize(16, 16, 128),) * 16
+    buffers = Buffers(layers, batch=2, queries=4, keys=1024, dtype=torch.bfloat16, pin=True)
+    for layer in range(len(layers)):
+        weights = torch.full((2, 4, 16, 1024), float(layer), device="cuda")
+        values = torch.full((2, 1024, 16, 128), float(layer), device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        patterns = (torch.zeros(2, 16, len(PATTERNS)), *torch.zeros(2, 2, len(PATTERNS)))
+        buffers.put(layer, weights, values, None, None, [each.cuda() for each in patterns])
+        del weights, values
+    buffers.wait()
+    numbers = torch.arange(float(len(layers)))
+    assert (buffers.tensors["weights"] == numbers[:, None, None, None, None]).all()
+    assert (buffers.tensors["values"] == numbers[:, None, None, None, None].bfloat16()).all()
+    assert (buffers.tensors["learned_sink"] == 0).all()
+
+
+@pytest.mark.gpu
+@cuda
+@pytest.mark.parametrize("kind", ["random", "repeated", "underflowed"])
+def test_on_a_gpu_every_query_selects_the_same(kind: str) -> None:
+    """To the last digit: the counts are exact, and the rest is computed on the CPU."""
+    weights, values, first = draw_layer(kind, n=300, window=200, kv_heads=2)
+    rows, captured = torch.arange(1, 300), []
+    for device in ("cpu", "cuda"):
+        of = blockwise.EveryQuery.begin(1, len(weights), np.concatenate([[0], first]))
+        value = torch.from_numpy(values.copy())[None].to(device)
+        of.add(value, 0, torch.from_numpy(weights.copy()).to(device), rows.to(device))
+        captured.append(of.tensors)
+    for here, there in zip(*captured, strict=True):
+        np.testing.assert_array_equal(here.numpy(), there.numpy())

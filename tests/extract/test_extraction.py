@@ -2,12 +2,14 @@
 
 import copy
 import errno
+import gc
 import json
 import os
 import re
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
@@ -183,18 +185,22 @@ def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
 
 
 @pytest.mark.slow
-def test_writing_overlaps_computing_and_no_batch_is_captured_over_another(
+def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first write waits for the second forward pass to begin."""
-    second_pass, seen = threading.Event(), list[torch.Tensor]()
+    """The first write waits for the second forward pass to begin; every pass counts the batches still alive."""
+    second_pass, alive, seen, most = threading.Event(), list[weakref.ref[Capture]](), list[torch.Tensor](), 0
     original, write = batches.capture, SequenceStore.write
 
     def watched_capture(*arguments: object, **named: object) -> Capture:
+        nonlocal most
         if seen:
             second_pass.set()
         captured = original(*arguments, **named)
+        alive.append(weakref.ref(captured))
         seen.append(captured.weights.clone())
+        gc.collect()
+        most = max(most, sum(each() is not None for each in alive))
         return captured
 
     def watched_write(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
@@ -206,7 +212,8 @@ def test_writing_overlaps_computing_and_no_batch_is_captured_over_another(
     monkeypatch.setattr(SequenceStore, "write", watched_write)
     run(inputs, tmp_path / "store", queries=None)
     stored = opened(tmp_path / "store").read("attention", ...)
-    np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))
+    np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))  # none was captured over
+    assert (len(seen), most) == (5, 2)
 
 
 def test_numbers_beyond_a_type_and_tokens_beyond_the_model_are_refused(inputs: Path, tmp_path: Path) -> None:

@@ -364,3 +364,16 @@ def test_losses_are_those_of_the_definition(scale: float, monkeypatch: pytest.Mo
         assert kl.tolist() == pytest.approx(divergences.tolist(), rel=WORDS * 2.0**-24, abs=2.0**-22)
     assert divergences.min() > 1e-8
     assert compare_losses(own.expand(3, -1, -1), compute_log_probabilities(own), tokens)[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", ["gpt_oss", "llama"])
+def test_half_precision(family: str, dtype: torch.dtype) -> None:
+    model = tiny_model(family).to(dtype)
+    attention, resumable = probe(model, ids(1)), resume(model)
+    assert resumable.resumes == (False, True, True)
+    for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
+        for head in range(4):
+            expected = slowly(model, attention, {(effects.layer, head): "zero"}, {})
+            assert effects.loss[0, head] == pytest.approx(expected[0], abs=0.05)
+            assert effects.kl[0, head] == pytest.approx(expected[1], rel=0.3)
