@@ -82,22 +82,17 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
     }
 
 
-def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learned: dict[int, float]) -> Arrays:
+def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int]) -> Arrays:
     """The tensors of one sequence of a model of these layers, with the fill where there is nothing."""
     arrays = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in SPECS}
     del arrays["finished"]
     for index, layer in enumerate(layers):
-        if not (size := LAYERS[layer]).heads:
+        if not LAYERS[layer].heads:
             continue
-        own = drawn(sequence, layer, learned.get(layer, 0))
-        arrays["attention"][:, index, : size.heads] = own["attention"]
-        arrays["values"][index, : size.kv_heads, :, : size.head_dim] = own["values"]
-        arrays["learned_sink"][:, index, : size.heads] = own["learned_sink"]
-        arrays["first_key"][:, index] = own["first_key"]
-        arrays["head_patterns"][index, : size.heads] = own["head_patterns"]
-        arrays["probe_patterns"][index, : size.heads] = own["probe_patterns"]
-        for name in ("pattern_chance", "probe_chance", "pattern_queries", "probe_queries"):
-            arrays[name][index] = own[name]
+        for name, own in drawn(sequence, layer, LEARNED.get(layer, 0)).items():
+            has_queries = name in {"attention", "learned_sink", "first_key"}
+            of_layer = arrays[name][:, index] if has_queries else arrays[name][index]
+            of_layer[tuple(map(slice, own.shape))] = own
     arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
     arrays["tokens"][:] = np.arange(KEYS) % 7
     return arrays
@@ -118,7 +113,6 @@ def measured(
     *,
     change: Callable[[Arrays], Arrays] = lambda arrays: arrays,
     values: str = "float32",
-    learned: dict[int, float] = LEARNED,
 ) -> Home:
     """A data root with tensors and metrics of a model of some of ``LAYERS``."""
     home, sizes_of = Home(root), [LAYERS[layer] for layer in layers]
@@ -129,7 +123,7 @@ def measured(
     specs = [replace(spec, dtype=values) if spec.name == "values" else spec for spec in SPECS]
     store = SequenceStore.resume(home.tensors(NAME), specs, sizes, PROVENANCE, sizes_of)
     for sequence in range(SEQUENCES):
-        store.write(sequence, change(padded(sequence, layers, sizes, learned)))
+        store.write(sequence, change(padded(sequence, layers, sizes)))
     making.measure(home, NAME, STUDY)
     return home
 
