@@ -113,14 +113,6 @@ class TestMeans:
         with pytest.raises(AssertionError):
             assert_streamed()
 
-    @pytest.mark.parametrize(
-        "wrong", [lambda sequences: 1.96 + 0.0 * sequences, lambda sequences: stats.t.ppf(0.975, sequences)]
-    )
-    def test_a_wrong_quantile_would_be_noticed(self, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(intervals, "student_quantile", wrong)
-        with pytest.raises(AssertionError):
-            assert_streamed()
-
 
 def assert_jackknifed(compute: Callable[[np.ndarray], float]) -> None:
     """The error is √((S − 1)/S Σ (θ₍ᵢ₎ − θ̄₍.₎)²), eq. 11.5 of Efron & Tibshirani."""
