@@ -15,7 +15,6 @@ from tests.geometry import oracle
 from tests.geometry.comparison import COSINES, COUNTS, UPPER, departures
 from tests.geometry.draws import HEADS, aligned_head, extreme_head, grouped
 
-Head = tuple[np.ndarray, np.ndarray]
 HERE = torch.cuda.is_available()
 
 
