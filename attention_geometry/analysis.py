@@ -25,16 +25,16 @@ from torch import Tensor
 
 import sql
 from attention_geometry.compilation import tell_of_compilation
-from extract.architectures import check_wrapper, find_most_tokens, lock_model, unwrap
-from extract.batches import check_row, is_finite, read_alone
-from extract.buffers import Buffers
-from extract.capture import PROBE_TOKENS, Capture, capture, probe
-from extract.corpora import MOST_LOST
-from extract.decoding import decode_sequences, encode_text, name_tokens
+from extract.capture.batches import check_row, is_finite, read_alone
+from extract.capture.buffers import Buffers
+from extract.capture.one_pass import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import ProcessContext, silence_libraries
+from extract.models.architectures import check_wrapper, find_most_tokens, lock_model, unwrap
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
-from extract.tokenization import find_start, make_counter, spell_tokens
+from extract.texts.corpora import MOST_LOST
+from extract.texts.decoding import decode_sequences, encode_text, name_tokens
+from extract.texts.tokenization import find_start, make_counter, spell_tokens
 from geometry.layers import make_outputs, measure_layer
 from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.metrics import follow_cosines

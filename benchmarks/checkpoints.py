@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from extract import models
+from extract.models import loading as models
 from extract.settings import EMBEDDED, ExtractionSettings
 
 VOCABULARY = 4096

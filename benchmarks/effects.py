@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from extract import ablation
-from extract.ablation import REPLACEMENTS, Replacement, ResumableModel, ablate
-from extract.capture import probe
-from extract.interventions import Call, compare_losses, compute_log_probabilities, intervene
-from extract.models import describe, load
+from extract.capture.one_pass import probe
+from extract.effects import ablation
+from extract.effects.ablation import REPLACEMENTS, Replacement, ResumableModel, ablate
+from extract.effects.interventions import Call, compare_losses, compute_log_probabilities, intervene
+from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings
 
 TARGET = 0.6

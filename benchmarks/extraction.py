@@ -17,9 +17,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from extract.attention import Weighting, compute_head_patterns
-from extract.batches import read_batches
-from extract.capture import probe
+from extract.capture.attention import Weighting, compute_head_patterns
+from extract.capture.batches import read_batches
+from extract.capture.one_pass import probe
 from extract.settings import SYNTHETIC, ExtractionSettings
 from extract.synthetic import draw_sequence, plant_heads
 from storage.files.places import LocalPlace

@@ -24,8 +24,8 @@ from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from extract import models
-from extract.gguf_models import find_package_file
+from extract.gguf.models import find_package_file
+from extract.models import loading as models
 from extract.settings import EMBEDDED, PROSE
 from storage.errors import UserError
 from storage.zarr.arrays import TENSORS

@@ -1,6 +1,6 @@
 """Local checkpoints: which files of a directory are read, whether they may be read, and their hashes.
 
-The content of the weights is examined in ``extract.checks``. Importing this module loads neither torch nor
+The content of the weights is examined in ``extract.models.checks``. Importing this module loads neither torch nor
 transformers.
 
 A checkpoint is untrusted. Only regular files inside the directory are opened, after links have been followed; links of

@@ -19,8 +19,8 @@ from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from extract import corpora, models, synthetic
-from extract.batches import (
+from extract import synthetic
+from extract.capture.batches import (
     Batch,
     check_numbers,
     check_range,
@@ -30,13 +30,12 @@ from extract.batches import (
     read_batches,
     refuse_for_memory,
 )
-from extract.buffers import OF_EVERY_QUERY, find_widest
-from extract.capture import PROBE_TOKENS, Attention, probe
-from extract.corpora import Windows
-from extract.decoding import decode_sequences
+from extract.capture.buffers import OF_EVERY_QUERY, find_widest
+from extract.capture.one_pass import PROBE_TOKENS, Attention, probe
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
-from extract.models import Description
+from extract.models import loading as models
+from extract.models.loading import Description
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
 from extract.standing import (
     PROBED,
@@ -46,6 +45,9 @@ from extract.standing import (
     list_versions,
     match_recorded,
 )
+from extract.texts import corpora
+from extract.texts.corpora import Windows
+from extract.texts.decoding import decode_sequences
 from storage.errors import UserError, escape_unprintable
 from storage.files.places import Place
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize, build_tensor_specs

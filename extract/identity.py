@@ -15,7 +15,7 @@ from typing import Any
 from extract import text_files
 from extract.checkpoints import Checkpoint
 from extract.embedded import list_topics
-from extract.gguf_models import QUANTISATION, GgufModel, locate_gguf
+from extract.gguf.models import QUANTISATION, GgufModel, locate_gguf
 from extract.hub import expand_path, is_local_id
 from extract.settings import (
     BUILT_IN,

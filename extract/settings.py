@@ -59,7 +59,7 @@ MOST_GROWTH = 60
 
 
 Bos = Literal["auto", "always", "never"]
-"""What every sequence begins with: ``extract.tokenization.find_start``."""
+"""What every sequence begins with: ``extract.texts.tokenization.find_start``."""
 
 Whole = Annotated[int, Strict()]
 """A whole number; ``true`` is none."""

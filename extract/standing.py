@@ -10,8 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from extract.checkpoints import OTHER_FILES, Checkpoint
-from extract.checks import find_device
-from extract.gguf_models import QUANTISATION
+from extract.gguf.models import QUANTISATION
 from extract.identity import (
     SYNTHETIC_INPUTS,
     describe_changed_weights,
@@ -21,6 +20,7 @@ from extract.identity import (
     is_local_model,
     open_model,
 )
+from extract.models.checks import find_device
 from extract.settings import EXTRACTION_VERSION, SYNTHETIC, ExtractionSettings, describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place

@@ -1,6 +1,6 @@
 """Local corpora as files: the files of a path, and their hash.
 
-The documents in the files are read by ``extract.readers``. Importing this module does not load pyarrow.
+The documents in the files are read by ``extract.texts.readers``. Importing this module does not load pyarrow.
 
 Only regular files are opened, after links have been followed.
 """

@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from extract.capture import PROBE_TOKENS, capture, probe
+from extract.capture.one_pass import PROBE_TOKENS, capture, probe
 from extract.embedded import list_topics
 
 BOS, EOS = "<s>", "</s>"

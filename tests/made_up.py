@@ -28,8 +28,8 @@ from dagster_project.assets.landing import build_claims, gather_tables
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from extract.attention import EveryQuery
-from extract.buffers import OF_EVERY_QUERY
+from extract.capture.attention import EveryQuery
+from extract.capture.buffers import OF_EVERY_QUERY
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED, estimate_mean
 from storage.warehouse.connection import locate_database

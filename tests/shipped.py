@@ -6,7 +6,7 @@ import pytest
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from extract.gguf_models import find_package_file
+from extract.gguf.models import find_package_file
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.shared import shared

@@ -23,7 +23,7 @@ def find_rooms(package: str) -> dict[str, set[str]]:
     return rooms
 
 
-@pytest.mark.parametrize("package", ["storage", "dagster_project", "reports", "geometry"])
+@pytest.mark.parametrize("package", ["storage", "extract", "dagster_project", "reports", "geometry"])
 def test_no_package_has_more_floors_than_can_be_kept_in_mind(package: str) -> None:
     assert 1 <= max(count_floors(find_rooms(package)).values()) <= FLOORS
 
@@ -36,7 +36,7 @@ def count_floors(rooms: dict[str, set[str]]) -> dict[str, int]:
     return floors
 
 
-@pytest.mark.parametrize("package", ["storage", "dagster_project", "reports"])
+@pytest.mark.parametrize("package", ["storage", "extract", "dagster_project", "reports"])
 def test_the_page_draws_rooms_floors_and_arrows_as_they_are(package: str) -> None:
     table = PAGE.read_text(encoding="utf-8").partition(f"| floor | `{package}.` | holds |")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")[2:]]

@@ -1,7 +1,7 @@
 """The steps of interventions: a model run with heads replaced one by one, and with fewer keys for every query.
 
 Holds their rows, and the statistics of heads from which sparse attention takes its budgets. The forward passes are in
-``extract.effects``.
+``extract.effects.losses``.
 
 A step that is stopped is resumed: the results of each layer, or each sequence, are kept until the step is complete.
 """
@@ -31,8 +31,8 @@ from storage.zarr.layers import list_attending_layers
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from extract.effects import OpenedModel
-    from extract.policies import Heads, Policy
+    from extract.effects.losses import OpenedModel
+    from extract.effects.policies import Heads, Policy
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
     layers = list_attending_layers(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
     if len(done) < settings.sequences * len(layers):
-        from extract.ablation import estimate_ablation_bytes
+        from extract.effects.ablation import estimate_ablation_bytes
 
         opened = _open_model(sources, estimate_ablation_bytes)
         if opened is None:
@@ -70,7 +70,7 @@ def _ablate(
     """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
 
-    from extract.effects import ablate_heads
+    from extract.effects.losses import ablate_heads
 
     total = settings.sequences * len(list_attending_layers(sources.tensors))
     ablated = ablate_heads(opened, sequences=settings.sequences, kinds=settings.ablation, done=done)
@@ -115,8 +115,8 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
         return
     from tqdm import tqdm
 
-    from extract.effects import measure_sparse_losses
-    from extract.sparsity import estimate_policy_bytes
+    from extract.effects.losses import measure_sparse_losses
+    from extract.effects.sparsity import estimate_policy_bytes
 
     opened = _open_model(sources, estimate_policy_bytes)
     if opened is None:
@@ -137,7 +137,7 @@ def _list_policies(
     opened: "OpenedModel", sources: Sources, settings: EffectsSettings
 ) -> list[tuple[float, int, "Policy"]]:
     """The budget as a share, its number of keys, and the policies of that cost."""
-    from extract.policies import build_policies, count_keys
+    from extract.effects.policies import build_policies, count_keys
 
     heads, seed = describe_heads(opened, sources, settings), sources.study.seed
     context = opened.tokens.shape[1]
@@ -159,7 +159,7 @@ def _list_policies(
 
 def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSettings) -> "Heads":
     """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
-    from extract.effects import measure_heads
+    from extract.effects.losses import measure_heads
 
     heads = measure_heads(opened, sequences=settings.sequences)
     recall = _read_last_query(sources, heads.present, "SELECT layer, head, n, recall FROM selection_means")["recall"]
@@ -240,8 +240,8 @@ def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], in
     ``UserError`` if the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of
     tokens.
     """
-    from extract.effects import open_study
-    from extract.interventions import UneditableError
+    from extract.effects.interventions import UneditableError
+    from extract.effects.losses import open_study
 
     logger.info("%s: loading the model again, to measure effects of its heads", sources.name)
     try:

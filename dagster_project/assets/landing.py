@@ -254,7 +254,7 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
 
     ``summaries`` is the provenance of later steps, ``twin`` that of the study's twin.
     """
-    from extract.models import decode_tokens
+    from extract.models.loading import decode_tokens
 
     tensors, metrics, study = sources.tensors, sources.metrics, sources.study
     tokens = tensors.read("tokens", slice(None))

@@ -21,7 +21,7 @@ from dagster_project.assets.asset import (
 from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from extract.checks import check_device
+from extract.models.checks import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
 from reports.findings.numbers import count

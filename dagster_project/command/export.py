@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from tqdm import tqdm
 
 from dagster_project.study.home import Home
-from extract.decoding import name_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings
+from extract.texts.decoding import name_tokens
 from geometry.arrays import F64, I64
 from reports.queries import ask
 from reports.scores import headvis
@@ -30,7 +30,7 @@ from storage.warehouse.connection import connect
 from storage.warehouse.dataset import drop_folders
 
 if TYPE_CHECKING:
-    from extract.effects import OpenedModel
+    from extract.effects.losses import OpenedModel
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Pa
     """Write the folder that HeadVis reads, of a landed study; return it.
 
     The model reads every sequence twice: for what is measured over all rows, and for the examples, which are chosen by
-    it. Memory in addition to the model's: ``extract.rows.read_rows`` and the largest weights of one sequence; of the
-    study, a few numbers for each head and sequence, and its tokens.
+    it. Memory in addition to the model's: ``extract.effects.rows.read_rows`` and the largest weights of one
+    sequence; of the study, a few numbers for each head and sequence, and its tokens.
 
     ``UserError`` if the study is synthetic or landed by another version, its model has changed or cannot be loaded, or
     the folder has other files, exists and is not to be overwritten, or cannot be written. It is as it was then.
@@ -70,7 +70,7 @@ def export_headvis(connection: duckdb.DuckDBPyConnection, study: str, folder: Pa
         _refuse_other_files(folder, overwrite=overwrite)
     import torch
 
-    from extract.effects import open_model
+    from extract.effects.losses import open_model
     from geometry.patterns import find_earlier_copies
 
     ids, texts = _read_tokens(connection, study)
@@ -133,7 +133,7 @@ def _measure_rows(opened: "OpenedModel") -> tuple[F64, F64]:
     """Sums over the rows of each sequence, (S, L, H, 6), and the largest weights, (S, L, H)."""
     import torch
 
-    from extract.rows import RowSums, read_rows
+    from extract.effects.rows import RowSums, read_rows
 
     layers, heads = len(opened.attention.layers), max(size.heads for size in opened.attention.layers)
     found = []
@@ -147,7 +147,7 @@ def _write_heads(folder: Path, opened: "OpenedModel", texts: Texts, largest: F64
     """Write the files of heads: first the examples as lines, sequence by sequence, then each file from its lines."""
     import torch
 
-    from extract.rows import LargestWeights, read_rows
+    from extract.effects.rows import LargestWeights, read_rows
 
     intervals = headvis.choose_examples(len(texts))[headvis.rank_sequences(largest)]
     read = zip(torch.from_numpy(opened.tokens), texts, intervals, largest, strict=True)
@@ -176,7 +176,7 @@ def _name_head(layer: int, head: int) -> str:
 
 def _describe(study: str, provenance: Mapping[str, Any], opened: "OpenedModel") -> dict[str, Any]:
     """The fields of ``config.json`` on what was read, and how, without the folders of local models and texts."""
-    from extract.rows import LARGEST, LEAST, LEAST_INDUCTION
+    from extract.effects.rows import LARGEST, LEAST, LEAST_INDUCTION
 
     sequences, keys = opened.tokens.shape
     read = {

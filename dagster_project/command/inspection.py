@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
 from dagster_project.study.studies import COMMAND_LINE, parse_study
-from extract.checks import check_device, check_hub, check_inputs
-from extract.decoding import name_tokens
+from extract.models.checks import check_device, check_hub, check_inputs
 from extract.settings import EMBEDDED, SYNTHETIC, TEXT_BYTES
+from extract.texts.decoding import name_tokens
 from storage.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     check_hub(known)
     _announce(f"reading the model {known.model.name}")
     from attention_geometry.analysis import analyze
-    from extract.models import describe, load
+    from extract.models.loading import describe, load
 
     described = describe(known, identify=False)
     model = load(described)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from dagster_project.study.home import Home
 from dagster_project.study.settings import choose_controls
 from dagster_project.study.studies import find_study, record_tentatively
-from extract.checks import check_device, check_hub, check_inputs
 from extract.hub import exists, expand_path
+from extract.models.checks import check_device, check_hub, check_inputs
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.places import LocalPlace

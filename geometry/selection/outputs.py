@@ -1,7 +1,7 @@
 """What the keys of a head contribute to its output, and what it loses when only those of the largest weights are kept.
 
 Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2), and ``selection_errors``. What does not belong
-here: the loss of a model whose queries keep N keys (``extract.sparsity``).
+here: the loss of a model whose queries keep N keys (``extract.effects.sparsity``).
 """
 
 import numpy as np

@@ -138,7 +138,7 @@ def average_rows(sums: F64, matched: I64, keys: int) -> Columns:
     Parameters
     ----------
     sums
-        Sums over the rows of each sequence, in the order of ``extract.rows.SUMMED``, (S, heads, 6).
+        Sums over the rows of each sequence, in the order of ``extract.effects.rows.SUMMED``, (S, heads, 6).
     matched
         Number of queries of each sequence whose token has occurred before, (S,).
     keys

@@ -27,10 +27,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from attention_geometry import Analysis, UserError, analysis, analyze
-from extract import capture as capturing
-from extract.architectures import restore_attention
-from extract.capture import ATTENTION
+from extract.capture import one_pass as capturing
+from extract.capture.one_pass import ATTENTION
 from extract.hub import silence_libraries
+from extract.models.architectures import restore_attention
 from extract.settings import TEXT_BYTES
 from reports.rendering import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer

@@ -15,7 +15,7 @@ from dagster_project.command import options
 from dagster_project.command.cli import app
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from extract import checks
+from extract.models import checks
 from reports.overviews import render_catalogue
 from storage.errors import UserError
 from storage.warehouse.documentation import list_examples, render_example

@@ -12,7 +12,7 @@ import pytest
 
 from dagster_project.command.inspection import COLUMNS, LOOKED_AT, read_lines
 from dagster_project.command.options import Ranking
-from extract import models
+from extract.models import loading as models
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from tests.dagster_project.driver import CHECKOUT, attention_geometry

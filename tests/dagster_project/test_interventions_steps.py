@@ -22,8 +22,8 @@ from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.upkeep.doctor import verify
-from extract.ablation import estimate_ablation_bytes
-from extract.interventions import UneditableError
+from extract.effects.ablation import estimate_ablation_bytes
+from extract.effects.interventions import UneditableError
 from storage.errors import UserError
 from storage.files.pieces import Pieces
 from storage.files.places import LocalPlace
@@ -297,7 +297,7 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
     def refused(*_: object) -> None:
         raise UneditableError("it computes its attention by itself")
 
-    monkeypatch.setattr("extract.effects.open_study", refused)
+    monkeypatch.setattr("extract.effects.losses.open_study", refused)
     sources = open_sources(home, NAME, study_of(home))
     assert list(interventions.compute_head_ablation(sources)) == []
     assert list(interventions.compute_sparsified_loss(sources)) == []

@@ -10,7 +10,8 @@ import pytest
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from extract import corpora, models
+from extract.models import loading as models
+from extract.texts import corpora
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

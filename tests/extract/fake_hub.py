@@ -141,7 +141,7 @@ SECRET = "hf_NobodyShallEverReadThis"
 IN_ANOTHER_PROCESS = """
 import json, sys
 from huggingface_hub import get_token
-from extract.models import describe, load
+from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 assert get_token()

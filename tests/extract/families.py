@@ -17,7 +17,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from extract.capture import Attention, capture, probe
+from extract.capture.one_pass import Attention, capture, probe
 from extract.hub import silence_libraries
 from tests.extract.tiny import GROUPED, PLAIN, VOCABULARY, WINDOW
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
-from extract.checks import check_inputs
 from extract.hub import silence_libraries
-from extract.models import describe, load
+from extract.models.checks import check_inputs
+from extract.models.loading import describe, load
 from storage.errors import UserError, escape_unprintable
 from tests.extract.tiny import PLAIN, VOCABULARY, settings, tiny_tokenizer
 

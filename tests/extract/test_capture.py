@@ -22,10 +22,10 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
-from extract import attention as blockwise
-from extract.attention import run_on_threads
-from extract.buffers import Buffers
-from extract.capture import NO_LAYER, capture, probe
+from extract.capture import attention as blockwise
+from extract.capture.attention import run_on_threads
+from extract.capture.buffers import Buffers
+from extract.capture.one_pass import NO_LAYER, capture, probe
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
 from geometry.quantities import PATTERNS

@@ -18,12 +18,13 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, 
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_families, locate_shipped_file, read_studies
-from extract import checkpoints, checks
+from extract import checkpoints
 from extract.checkpoints import Checkpoint
-from extract.checks import check_inputs, read_tensor_shapes
 from extract.hub import keep_while_unchanged
 from extract.identity import find_training_folder, open_model
-from extract.models import describe, load
+from extract.models import checks
+from extract.models.checks import check_inputs, read_tensor_shapes
+from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings, ModelSettings
 from model_training import __main__ as train
 from storage.errors import UserError
@@ -325,7 +326,7 @@ def test_sizes_beyond_memory_are_refused_before_weights_are_read(
 ) -> None:
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
     with monkeypatch.context() as patched:
-        patched.setattr("extract.models.find_machine_memory", lambda: 1e5)
+        patched.setattr("extract.models.loading.find_machine_memory", lambda: 1e5)
         said = outcome(checkpoint) or ""
     assert "needs 0.0 GB of memory, but this machine has 0.0 GB; set dtype: bfloat16" in said
     change_config(checkpoint, intermediate_size=2**40)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers
 
-from extract import corpora, readers
-from extract.corpora import Windows, open_documents
 from extract.embedded import list_topics
 from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
+from extract.texts import corpora, readers
+from extract.texts.corpora import Windows, open_documents
 from storage.errors import UserError
 from tests.extract.tiny import text, tiny_tokenizer
 from tests.refusals import read_refusal

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from benchmarks.effects import ReplacedHeads
-from extract import models
-from extract.ablation import REPLACEMENTS, LayerEffects, compute_mean_of_others, compute_mean_outputs
-from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
+from extract.effects.ablation import REPLACEMENTS, LayerEffects, compute_mean_of_others, compute_mean_outputs
+from extract.effects.interventions import intervene
+from extract.effects.losses import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
+from extract.effects.policies import SHARES, LargestKeys, build_policies
 from extract.extraction import extract
-from extract.interventions import intervene
-from extract.policies import SHARES, LargestKeys, build_policies
+from extract.models import loading as models
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.places import LocalPlace

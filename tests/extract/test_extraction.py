@@ -23,13 +23,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MistralModel, PreTrainedModel
 
-from extract import batches, corpora, identity, models, standing
-from extract.batches import choose_batch_size
-from extract.buffers import Buffers
-from extract.capture import Attention, Capture, capture, probe
-from extract.corpora import Windows
+from extract import identity, standing
+from extract.capture import batches
+from extract.capture.batches import choose_batch_size
+from extract.capture.buffers import Buffers
+from extract.capture.one_pass import Attention, Capture, capture, probe
 from extract.extraction import ExtractionReport, extract
+from extract.models import loading as models
 from extract.settings import CorpusSettings, ExtractionSettings, Shard
+from extract.texts import corpora
+from extract.texts.corpora import Windows
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore

@@ -11,14 +11,14 @@ from torch import Tensor
 from transformers import AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-from extract import attention as blockwise
-from extract import capture as module
-from extract import two_pass
-from extract.architectures import OTHER_KINDS
-from extract.attention import Weighting, compute_query_weights
-from extract.batches import check_row, read_alone
-from extract.buffers import Buffers
-from extract.capture import Capture, capture, probe
+from extract.capture import attention as blockwise
+from extract.capture import one_pass as module
+from extract.capture import two_pass
+from extract.capture.attention import Weighting, compute_query_weights
+from extract.capture.batches import check_row, read_alone
+from extract.capture.buffers import Buffers
+from extract.capture.one_pass import Capture, capture, probe
+from extract.models.architectures import OTHER_KINDS
 from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import Contexts, measure_queries
 from storage.errors import UserError

@@ -17,15 +17,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.integrations.gguf import convert_gguf_tokenizer
 
 from attention_geometry import analyze
-from extract import gguf_families, gguf_header, gguf_loading, gguf_models
-from extract.checks import check_inputs
-from extract.corpora import select_windows
-from extract.decoding import encode_text
-from extract.gguf_header import Header, HeaderError
-from extract.gguf_loading import list_architectures
-from extract.gguf_models import can_dequantise, find_package_file, list_types
-from extract.models import decode_tokens, describe, load
+from extract.gguf import families as gguf_families
+from extract.gguf import header as gguf_header
+from extract.gguf import loading as gguf_loading
+from extract.gguf import models as gguf_models
+from extract.gguf.header import Header, HeaderError
+from extract.gguf.loading import list_architectures
+from extract.gguf.models import can_dequantise, find_package_file, list_types
+from extract.models.checks import check_inputs
+from extract.models.loading import decode_tokens, describe, load
 from extract.settings import CorpusSettings, ExtractionSettings, ModelSettings
+from extract.texts.corpora import select_windows
+from extract.texts.decoding import encode_text
 from tests.extract.fake_hub import COMMIT, ask_hub, serve
 from tests.extract.gguf_files import (
     WRITTEN,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from gguf import GGUFReader
 
-from extract import gguf_header
-from extract.gguf_header import HeaderError, read_header
+from extract.gguf import header as gguf_header
+from extract.gguf.header import HeaderError, read_header
 from tests.extract.gguf_files import array, entry, outcome, raw_gguf, tensor, text, write_gguf
 from tests.memory import trace
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.effects import ReplacedHeads
-from extract import ablation, interventions
-from extract.ablation import (
+from extract.capture.one_pass import Attention, capture, probe
+from extract.effects import ablation, interventions
+from extract.effects.ablation import (
     REPLACEMENTS,
     LayerEffects,
     PlainPass,
@@ -29,8 +30,7 @@ from extract.ablation import (
     count_rows_per_pass,
     estimate_ablation_bytes,
 )
-from extract.capture import Attention, capture, probe
-from extract.interventions import (
+from extract.effects.interventions import (
     Call,
     Edit,
     Recorder,
@@ -38,8 +38,8 @@ from extract.interventions import (
     compute_log_probabilities,
     intervene,
 )
-from extract.policies import Rest, SinkAndRecent
-from extract.sparsity import SparseEdit, estimate_row_bytes
+from extract.effects.policies import Rest, SinkAndRecent
+from extract.effects.sparsity import SparseEdit, estimate_row_bytes
 from storage.errors import UserError
 from tests.extract.families import (
     KEYS,

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from attention_geometry import analyze
-from extract.architectures import find_most_tokens
-from extract.models import describe
+from extract.models.architectures import find_most_tokens
+from extract.models.loading import describe
 from tests.extract.tiny import VOCABULARY, settings, text, tiny_model, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 

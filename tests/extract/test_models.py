@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from extract import models
 from extract.hub import silence_libraries
-from extract.models import describe, is_out_of_memory, load, round_weights
+from extract.models import loading as models
+from extract.models.loading import describe, is_out_of_memory, load, round_weights
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from extract import readers
-from extract.readers import read_documents
 from extract.settings import CorpusSettings
 from extract.text_files import find_files, hash_files
+from extract.texts import readers
+from extract.texts.readers import read_documents
 from tests.extract.tiny import text
 from tests.memory import trace
 from tests.refusals import read_refusal

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from extract import rows
-from extract.rows import LargestWeights, RowSums, read_rows
+from extract.effects import rows
+from extract.effects.rows import LargestWeights, RowSums, read_rows
 from tests.extract.families import KEYS, attention_of, ids, model_of, plain_of
 
 pytestmark = pytest.mark.usefixtures("noiseless")

@@ -11,9 +11,9 @@ import pytest
 
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import parse_study
-from extract import checks
-from extract.checks import check_inputs
 from extract.extraction import extract
+from extract.models import checks
+from extract.models.checks import check_inputs
 from extract.settings import ExtractionSettings, Shard
 from storage.errors import UserError, escape_unprintable
 from storage.files.places import LocalPlace

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract import sparsity as module
-from extract.capture import Attention, probe
-from extract.interventions import Call, Edit, intervene
-from extract.policies import (
+from extract.capture.one_pass import Attention, probe
+from extract.effects import sparsity as module
+from extract.effects.interventions import Call, Edit, intervene
+from extract.effects.policies import (
     SHARES,
     Block,
     Heads,
@@ -29,7 +29,7 @@ from extract.policies import (
     fit_recall_budgets,
     select_largest,
 )
-from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
+from extract.effects.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from tests.extract.families import (
     KEYS,
     attention_of,

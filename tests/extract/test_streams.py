@@ -17,11 +17,11 @@ from huggingface_hub import HfFileSystem
 from huggingface_hub.hf_file_system import HfFileSystemFile
 from huggingface_hub.utils import close_session
 
-from extract import corpora, streams
-from extract.corpora import Windows, open_documents
 from extract.hub import summarise_error
 from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
+from extract.texts import corpora, streams
+from extract.texts.corpora import Windows, open_documents
 from tests.extract.fake_hub import COMMIT, CUT, RESET, FakeHub, serve
 from tests.extract.tiny import tiny_tokenizer
 from tests.refusals import read_refusal
@@ -216,7 +216,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     got += texts
     assert not hub.faults
     assert got == expected
-    said = [record.getMessage() for record in caplog.records if record.name == "extract.streams"]
+    said = [record.getMessage() for record in caplog.records if record.name == "extract.texts.streams"]
     assert all(line.startswith(f"The stream of the corpus '{name}' broke (") for line in said)
     waited = (2, 4, 2) if again else (2, 4)
     assert [line.rpartition(";")[2] for line in said] == [f" retrying in {wait} s" for wait in waited]

@@ -9,7 +9,7 @@ import pytest
 
 from dagster_project.study.studies import parse_study
 from extract.extraction import ExtractionReport, extract
-from extract.models import decode_tokens
+from extract.models.loading import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, PlantedHead, draw_sequence, plant_heads
 from storage.errors import UserError

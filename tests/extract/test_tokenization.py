@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from extract import corpora, gguf_models
-from extract.decoding import BROKEN, decode_sequences, name_tokens
-from extract.decoding import encode_text as encode
-from extract.gguf_loading import load_tokenizer
-from extract.gguf_models import GgufModel
-from extract.models import describe
+from extract.gguf import models as gguf_models
+from extract.gguf.loading import load_tokenizer
+from extract.gguf.models import GgufModel
+from extract.models.loading import describe
 from extract.settings import CorpusSettings
-from extract.tokenization import find_frame, find_start, spell_tokens
+from extract.texts import corpora
+from extract.texts.decoding import BROKEN, decode_sequences, name_tokens
+from extract.texts.decoding import encode_text as encode
+from extract.texts.tokenization import find_frame, find_start, spell_tokens
 from tests.extract.gguf_files import make_model, write_gguf
 from tests.extract.tiny import VOCABULARY, settings, text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal

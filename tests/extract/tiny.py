@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from extract.hub import silence_libraries
-from extract.models import describe, load
+from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings
 
 BOS, EOS = "<s>", "</s>"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from extract.attention import compute_softmax
+from extract.capture.attention import compute_softmax
 from storage.errors import UserError
 
 Needs = Literal["weights", "statistics"]

@@ -12,10 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
-from extract.capture import Attention
-from extract.interventions import Call, Edit, Recorder, compare_losses, compute_log_probabilities, intervene, run_base
-from extract.policies import Block, Policy, Rest, count_fewest
+from extract.capture.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
+from extract.capture.one_pass import Attention
+from extract.effects.interventions import (
+    Call,
+    Edit,
+    Recorder,
+    compare_losses,
+    compute_log_probabilities,
+    intervene,
+    run_base,
+)
+from extract.effects.policies import Block, Policy, Rest, count_fewest
 
 BLOCK_BYTES = 2**20
 """Bytes of the float32 weights of a block of queries, few enough for a cache of the CPU; at least one query."""

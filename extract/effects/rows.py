@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract import two_pass
-from extract.capture import Attention
-from extract.interventions import Call, run_base
-from extract.sparsity import iterate_blocks
+from extract.capture import two_pass
+from extract.capture.one_pass import Attention
+from extract.effects.interventions import Call, run_base
+from extract.effects.sparsity import iterate_blocks
 from geometry.arrays import F64
 
 Take = Callable[[int, Tensor, Tensor], None]
@@ -40,8 +40,8 @@ LEAST = 0.005
 def read_rows(model: PreTrainedModel, attention: Attention, ids: Tensor, take: Take) -> None:
     """Let a model read one text, and ``take`` the weights of all its rows, layer by layer in blocks of queries.
 
-    Memory in addition to a plain pass: the weights of a block of queries of one layer (``extract.sparsity.BLOCK_BYTES``
-    or one query); of all layers if the model is read in two passes.
+    Memory in addition to a plain pass: the weights of a block of queries of one layer
+    (``extract.effects.sparsity.BLOCK_BYTES`` or one query); of all layers if the model is read in two passes.
 
     ``ids`` are (K,).
     """

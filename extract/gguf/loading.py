@@ -1,4 +1,4 @@
-"""GGUF files as transformers reads them: all weights are dequantised. ``extract.gguf_models`` checks a file first.
+"""GGUF files as transformers reads them: all weights are dequantised. ``extract.gguf.models`` checks a file first.
 
 Of a byte-level tokenizer a file names how text is split (``tokenizer.ggml.pre``), after the tokenizer of a model; the
 regular expressions are in llama.cpp. transformers' reader knows some names, and splits text of all others as GPT-2
@@ -37,9 +37,9 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKEN
 from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 from transformers.utils.import_utils import is_kernels_available
 
-from extract.gguf_families import FAMILIES, NEWER, read_fields
-from extract.gguf_header import Tensor, read_header
-from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
+from extract.gguf.families import FAMILIES, NEWER, read_fields
+from extract.gguf.header import Tensor, read_header
+from extract.gguf.models import TOKENIZER, TOKENS, GgufModel
 from extract.hub import keep_while_unchanged
 from storage.errors import UserError
 

@@ -1,6 +1,6 @@
 """Capture of attention while a model reads: chosen queries' weights and the value states of every layer.
 
-Models that call no attention function of transformers are read by ``extract.two_pass``.
+Models that call no attention function of transformers are read by ``extract.capture.two_pass``.
 
 The layer's output is still computed by SDPA; in addition only the chosen queries are multiplied with the keys, so
 memory stays O(queries * context) for each head. SDPA supports neither soft-capped logits nor learned sinks, so layers
@@ -23,9 +23,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract import two_pass
-from extract.architectures import OTHER_KINDS, check_modules, find_own_attention, list_layer_kinds, restore_attention
-from extract.attention import (
+from extract.capture import two_pass
+from extract.capture.attention import (
     EveryQuery,
     Patterns,
     Weighting,
@@ -36,9 +35,16 @@ from extract.attention import (
     find_visible_keys,
     group_by_kv_head,
 )
-from extract.buffers import Buffers
+from extract.capture.buffers import Buffers
 from extract.hub import summarise_error
-from extract.models import MODEL_ERRORS, is_out_of_memory
+from extract.models.architectures import (
+    OTHER_KINDS,
+    check_modules,
+    find_own_attention,
+    list_layer_kinds,
+    restore_attention,
+)
+from extract.models.loading import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize

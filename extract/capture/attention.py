@@ -113,7 +113,7 @@ class EveryQuery:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What is captured, as ``extract.buffers.OF_EVERY_QUERY``."""
+        """What is captured, as ``extract.capture.buffers.OF_EVERY_QUERY``."""
         return self.measures, self.means, self.largest
 
     def add(self, value: Tensor, index: int, weights: Tensor, rows: Tensor) -> None:

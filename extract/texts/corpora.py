@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from extract import readers, streams
-from extract.decoding import encode_text
 from extract.embedded import list_topics
 from extract.identity import find_prose, hash_corpus, is_local_corpus
 from extract.settings import EMBEDDED, PROSE, REPEATED, Bos, CorpusSettings
-from extract.tokenization import find_start, find_unknown, list_special_tokens, make_counter, spell_tokens
+from extract.texts import readers, streams
+from extract.texts.decoding import encode_text
+from extract.texts.tokenization import find_start, find_unknown, list_special_tokens, make_counter, spell_tokens
 from storage.errors import UserError
 
 SHUFFLED = 1024

@@ -1,8 +1,8 @@
 """Immediate checks of a study's inputs, that load neither torch, transformers nor datasets, and of where it runs.
 
 ``check_inputs`` refuses a study within a fraction of a second; ``check_hub`` alone may ask the network. Shapes of
-tensors come from the headers of the weights files. Checks that need a library are in ``extract.models`` and
-``extract.corpora``.
+tensors come from the headers of the weights files. Checks that need a library are in ``extract.models.loading`` and
+``extract.texts.corpora``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
-from extract.gguf_models import GgufModel
+from extract.gguf.models import GgufModel
 from extract.hub import is_hub_reachable, summarise_error
 from extract.identity import is_local_corpus, is_local_model, open_model
 from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings

@@ -31,8 +31,8 @@ from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTT
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
 from extract.hub import is_hub_reachable, summarise_error
-from extract.readers import ROWS, describe_missing_column, select_text
 from extract.settings import CorpusSettings
+from extract.texts.readers import ROWS, describe_missing_column, select_text
 from storage.errors import UserError, escape_unprintable
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from extract import corpora, models
-from extract.ablation import (
+from extract.capture.one_pass import PROBE_TOKENS, Attention, probe
+from extract.effects.ablation import (
     LayerEffects,
     Replacement,
     ResumableModel,
@@ -22,12 +22,13 @@ from extract.ablation import (
     compute_mean_of_others,
     compute_mean_outputs,
 )
-from extract.capture import PROBE_TOKENS, Attention, probe
+from extract.effects.interventions import Recorder, refuse_two_passes, run_base
+from extract.effects.policies import SHARES, Heads, Policy
+from extract.effects.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from extract.hub import silence_libraries
-from extract.interventions import Recorder, refuse_two_passes, run_base
-from extract.policies import SHARES, Heads, Policy
+from extract.models import loading as models
 from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
-from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
+from extract.texts import corpora
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
 from storage.zarr.sequences import SequenceStore
@@ -95,7 +96,7 @@ def ablate_heads(
     kinds: Sequence[Replacement],
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:
-    """Replace every head in turn over the first ``sequences`` of a study, as ``extract.ablation.ablate``.
+    """Replace every head in turn over the first ``sequences`` of a study, as ``extract.effects.ablation.ablate``.
 
     Yields the sequence and the effects of one layer, as soon as they are measured. Existing pieces, ``done``, each as
     (sequence, layer), are not computed again; a piece does not depend on which others exist. Under ``mean``, z is that
@@ -145,7 +146,7 @@ def measure_sparse_losses(
 
     The sequences are some that no budget was derived from (``OpenedModel.select_held_out``); those ``done`` are not
     computed again. Yields the number of each and its losses. Memory and errors are those of
-    ``extract.sparsity.measure_policy_losses``.
+    ``extract.effects.sparsity.measure_policy_losses``.
     """
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:

@@ -20,9 +20,9 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract.architectures import restore_attention
-from extract.capture import Attention, find_eager_attention, refuse_part_of_the_keys
-from extract.models import is_out_of_memory
+from extract.capture.one_pass import Attention, find_eager_attention, refuse_part_of_the_keys
+from extract.models.architectures import restore_attention
+from extract.models.loading import is_out_of_memory
 from storage.errors import UserError
 
 ATTENTION = "attention_geometry_edited"
@@ -111,7 +111,7 @@ _edited: ContextVar[tuple[str, Edit, str]] = ContextVar("_edited")
 def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
     """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
 
-    ``attention`` is what ``extract.capture.probe`` found out about the model.
+    ``attention`` is what ``extract.capture.one_pass.probe`` found out about the model.
     """
     refuse_two_passes(model, attention)
     before = model.config._attn_implementation

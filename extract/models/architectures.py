@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from extract.checks import count_positions
 from extract.hub import summarise_error
+from extract.models.checks import count_positions
 from storage.errors import UserError
 
 OTHER_KINDS = frozenset({"conv", "linear_attention", "mamba", "mlp", "moe", "recurrent"})

@@ -1,7 +1,7 @@
 """Local corpora: the documents in the files of a path.
 
 Reads ``.txt``, ``.jsonl`` and ``.parquet`` files, the first two compressed or not. The files of a path and their hash
-are found in ``extract.text_files``; hub datasets are read by ``extract.streams``.
+are found in ``extract.text_files``; hub datasets are read by ``extract.texts.streams``.
 
 Everything is read as a stream. Memory at any time: one document, or one block of ``BLOCK`` to 2 ``BLOCK`` characters of
 a ``.txt`` file, or ``ROWS`` rows of a column. A line of a ``.jsonl`` file has at most ``LONGEST_LINE`` characters after

@@ -1,7 +1,7 @@
 """Models in GGUF files: where a file is, what is checked before any library reads it, and what identifies it.
 
 Configuration, tokenizer and weights are all read from this one file, and no other file next to it is. transformers
-reads it, and dequantises the weights to the study's type (``extract.gguf_loading``). Importing this module loads
+reads it, and dequantises the weights to the study's type (``extract.gguf.loading``). Importing this module loads
 neither torch nor transformers.
 """
 
@@ -15,8 +15,8 @@ from stat import S_ISREG
 from typing import Any, NoReturn, Self
 
 from extract.checkpoints import OTHER_FILES, Folder
-from extract.gguf_families import check_entries
-from extract.gguf_header import Header, HeaderError, read_header
+from extract.gguf.families import check_entries
+from extract.gguf.header import Header, HeaderError, read_header
 from extract.hub import expand_path, hash_file
 from extract.settings import GGUF, PACKAGE, ModelSettings
 from storage.errors import UserError, escape_unprintable

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.buffers import Buffers
-from extract.capture import Attention, Capture, capture
-from extract.models import is_out_of_memory
+from extract.capture.buffers import Buffers
+from extract.capture.one_pass import Attention, Capture, capture
+from extract.models.loading import is_out_of_memory
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize

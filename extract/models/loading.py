@@ -46,20 +46,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.pytorch_utils import Conv1D
 
-from extract.architectures import check_both_halves
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
-from extract.checks import (
-    check_checkpoint,
-    check_model,
-    check_positions,
-    check_sizes,
-    count_positions,
-    find_device,
-    read_tensor_shapes,
-)
-from extract.completeness import check_frequencies, check_tensors, refuse_unread, report_all_tensors
-from extract.decoding import decode_sequences
-from extract.gguf_loading import (
+from extract.gguf.loading import (
     check_architecture,
     check_count,
     dequantise,
@@ -68,12 +56,24 @@ from extract.gguf_loading import (
     load_tokenizer,
     open_alone,
 )
-from extract.gguf_models import GgufModel
+from extract.gguf.models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
+from extract.models.architectures import check_both_halves
+from extract.models.checks import (
+    check_checkpoint,
+    check_model,
+    check_positions,
+    check_sizes,
+    count_positions,
+    find_device,
+    read_tensor_shapes,
+)
+from extract.models.completeness import check_frequencies, check_tensors, refuse_unread, report_all_tensors
 from extract.settings import SYNTHETIC, Bos, ExtractionSettings, ModelSettings
-from extract.tokenization import check_start, find_frame, find_start, spell_tokens
-from extract.tokenization import load_tokenizer as load_tokenizer_files
+from extract.texts.decoding import decode_sequences
+from extract.texts.tokenization import check_start, find_frame, find_start, spell_tokens
+from extract.texts.tokenization import load_tokenizer as load_tokenizer_files
 from storage.errors import UserError
 
 MODEL_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
@@ -380,7 +380,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterator[list[str]]:
-    """The text of each token of sequences (S, K), as ``extract.decoding.decode_sequences``; only the tokenizer is read.
+    """The text of each token of sequences (S, K), as ``decode_sequences``; only the tokenizer is read.
 
     The tokens of a synthetic study are positions: p0, p1 and so on.
     """

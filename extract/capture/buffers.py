@@ -37,10 +37,10 @@ OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": 
 """Those of the axes whose lengths follow from the number of keys, or are always the same."""
 
 OF_PATTERNS = ("patterns", "chance", "pattern_queries")
-"""The tensors of ``extract.attention.Patterns``, in its order."""
+"""The tensors of ``extract.capture.attention.Patterns``, in its order."""
 
 OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
-"""The tensors of ``extract.attention.EveryQuery``, in its order."""
+"""The tensors of ``extract.capture.attention.EveryQuery``, in its order."""
 
 
 class Buffers:

@@ -3,7 +3,7 @@
 Older models of transformers compute attention in their own code, but can return its weights: for a block of queries
 after a filled cache these are some rows. Value states are read from the cache. Holds ``examine``, which finds out
 whether this works for a model, and ``read``, which does it for a batch. Models that call ``AttentionInterface`` are
-captured by ``extract.capture``. ``read_rows`` hands over the weights of every query.
+captured by ``extract.capture.one_pass``. ``read_rows`` hands over the weights of every query.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 
-from extract.architectures import find_first_keys, restore_attention
-from extract.attention import EveryQuery, Patterns
-from extract.models import MODEL_ERRORS, is_out_of_memory
+from extract.capture.attention import EveryQuery, Patterns
+from extract.models.architectures import find_first_keys, restore_attention
+from extract.models.loading import MODEL_ERRORS, is_out_of_memory
 from extract.stopping import check_stopped
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from storage.errors import UserError
@@ -88,7 +88,7 @@ def read_rows(
     input_ids: Tensor,
     take: Callable[[int, Tensor, Tensor], None],
 ) -> None:
-    """Read one sequence (1, K) in blocks of queries; ``take`` gets each layer's as ``extract.rows.Take``."""
+    """Read one sequence (1, K) in blocks of queries; ``take`` gets each layer's as ``extract.effects.rows.Take``."""
 
     def take_block(first: int, of_layers: tuple[Tensor, ...], _: DynamicCache) -> None:
         for layer, weights in enumerate(of_layers):

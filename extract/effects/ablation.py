@@ -23,11 +23,11 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 from transformers import PreTrainedModel
 
-from extract.capture import TOLERANCE, Attention, is_different
-from extract.interventions import Call, Recorder, compare_losses, compute_log_probabilities, intervene, run_base
-from extract.models import MODEL_ERRORS
-from extract.policies import LargestKeys
-from extract.sparsity import SparseEdit, estimate_row_bytes
+from extract.capture.one_pass import TOLERANCE, Attention, is_different
+from extract.effects.interventions import Call, Recorder, compare_losses, compute_log_probabilities, intervene, run_base
+from extract.effects.policies import LargestKeys
+from extract.effects.sparsity import SparseEdit, estimate_row_bytes
+from extract.models.loading import MODEL_ERRORS
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
 

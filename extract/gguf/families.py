@@ -16,7 +16,7 @@ from functools import partial
 from math import isclose
 from typing import Any
 
-from extract.gguf_header import Header, HeaderError
+from extract.gguf.header import Header, HeaderError
 
 _ZERO = (
     "activation_sparsity_scale attention.clamp_kqv attention.max_alibi_bias attention.scale "

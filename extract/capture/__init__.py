@@ -1,0 +1,1 @@
+"""Attention weights and value states, captured while a model reads."""

@@ -1,0 +1,1 @@
+"""GGUF files: what their metadata and tensors mean, checked before a library reads them."""
