@@ -48,7 +48,8 @@ def compute(arrays: dict[str, np.ndarray]) -> dict[tuple[Any, ...], dict[str, An
     )
     made = Coverage(sources)
     for part in (slice(0, 2), slice(2, SEQUENCES)):
-        block: Any = SimpleNamespace(query=KEYS - 1, n_keys=KEYS, head_dim=HEAD_DIM, grid=GRID, is_last=part.stop > 2)
+        size = SimpleNamespace(head_dim=HEAD_DIM)
+        block: Any = SimpleNamespace(query=KEYS - 1, n_keys=KEYS, size=size, grid=GRID, is_last=part.stop > 2)
         block.unit, block.read = np.ones((2, HEADS)), lambda name, part=part: arrays[name][part]
         assert list(made.add(block, made.measure(block))) == []
     rows = [row for _, batch in made.finish() for row in batch.to_pylist()]
