@@ -260,7 +260,6 @@ def refuse_fast(*arguments: object, before: int = 0, **variables: str) -> str:
         ({"model": "/no/where"}, "There is no model directory '/no/where'"),
         ({"model": "package:no-such-package==1.0/a.gguf"}, "install it: pip install --no-deps no-such-package==1.0"),
         ({"corpus": "/no/where.txt"}, "There is no corpus file '/no/where.txt'"),
-        ({"device": "cuda:99"}, "The device 'cuda:99' is requested, but this machine has"),
         ({"context_length": 65}, "reads at most 64 tokens, but context_length is 65"),
     ],
 )
