@@ -13,9 +13,10 @@ import zarr
 
 import sql
 from dagster_project.analysis import metrics as measured
+from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
-from dagster_project.assets import tensors
+from dagster_project.assets.asset import digest_code
 from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
 from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
@@ -28,7 +29,7 @@ from storage.files.parts import INPUTS
 from storage.warehouse import relations
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.driver import files
+from tests.dagster_project.driver import CHECKOUT, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
@@ -299,3 +300,29 @@ def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, m
             needing[asset] |= {array} if misses(Home(copied), asset, array) else set()
     assert needing == {asset.name: set(asset.reads) for asset in ASSETS}
     assert files(copied / "metrics") == before, "what cannot be rebuilt stays"
+
+
+def test_files_that_decide_what_claims_and_pages_say_are_part_of_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence, a style or a query that is changed makes pages stale, without a version that somebody raises."""
+    for module in (landing, reporting):
+        monkeypatch.setattr(module, "digest_code", lambda *places: " ".join(map(str, places)))
+    claims, page = (
+        compute.__wrapped__().replace(str(CHECKOUT), "").split()
+        for compute in (landing.compute_claims_version, reporting.compute_report_version)
+    )
+    findings = ["/reports/findings/claims.py", "/reports/findings/numbers.py"]
+    assert claims == ["/dagster_project/analysis/claims", "/geometry/statistics", *findings]
+    assert page == ["/reports", "/sql/views", "/sql/macros"]
+    code = shutil.copytree(CHECKOUT / "reports", tmp_path / "reports", ignore=shutil.ignore_patterns("__pycache__"))
+    was = digest_code(code)
+    (code / "__pycache__").mkdir()
+    (code / "__pycache__" / "page.pyc").write_bytes(b"compiled")
+    assert digest_code(code) == was
+    found = {was}
+    for name in ("findings/numbers.py", "templates/report.css", "claims/claims.sql"):
+        with (code / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        found.add(digest_code(code))
+    assert len(found) == 4

@@ -233,3 +233,11 @@ def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> N
     assert set(kept) < set(names)
     assert f"+{len(names) - len(kept)} columns" in head
     assert attention_geometry("sql", "SELECT NULL AS x", home=root).text.split()[-1] == "NULL"
+
+
+def test_json_escapes_what_would_act_on_a_terminal(mine: Path) -> None:
+    done = attention_geometry(
+        "sql", "SELECT chr(8238) || chr(155) || chr(8232) || 'ä😀' AS text", "--format", "json", home=mine
+    )
+    assert r"\u202e\u009b\u2028ä😀" in done.text
+    assert json.loads(done.text) == [{"text": "\u202e\x9b\u2028ä😀"}]

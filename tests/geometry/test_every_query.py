@@ -1,5 +1,7 @@
 """Every query of a head against the definitions, read one query at a time."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from geometry.grids import average_over_ln_n, half_octave_grid
 from geometry.quantities import QueryMeasures, list_declared
 from geometry.selection import every_query, scan
 from geometry.selection.every_query import Contexts, estimate_block_bytes, measure_queries
+from geometry.selection.keys import error_slope
 from tests.geometry import oracle
-from tests.geometry.draws import HEADS, draw_layer
+from tests.geometry.draws import HEADS, draw_layer, extreme_head
 from tests.memory import trace
 
 
@@ -76,6 +79,41 @@ class TestCounts:
         """A control: u is rounded to 1/256."""
         monkeypatch.setattr(every_query, "normalise", lambda *given: np.round(256 * scan.normalise(*given)) / 256)
         assert count_differences(*draw_layer("assumed", n=64, window=64))[0] > 0
+
+
+def error_shares(weights: np.ndarray, values: np.ndarray, *, sums: float = 1.0, bend: float = 1.0) -> list[float]:
+    """|E − E in rational arithmetic| over its bound, for every key and N of a query; 9 where E of y = 0 is not 0.
+
+    sums, bend: factors of two parts of the bound; ``TRIFLE`` is left out where one is not 1.
+    """
+    n, grid, keys = len(weights), half_octave_grid(len(weights)), scan.prepare_keys(values)
+    factor = 2.0 ** (scan.LIFT - int(np.frexp(keys.norm.max())[1]))
+    order, first = every_query.sort_rows(weights[None], np.zeros(1, np.int64)), np.zeros(1, np.int64)
+    block = every_query.Block(n - 1, first, weights[None], order, grid[None])
+    room = every_query.make_room(1, len(grid), *values.shape)
+    every_query.sum_block(block, keys, factor, room)
+    a, least, left, selected = np.zeros((4, n), np.float32)
+    size, largest = every_query.place_norms(weights, factor * keys.norm, a, least, left)
+    along = room.sums @ scan.normalise(keys.states, keys.norm).astype(np.float32).T
+    y = [[Fraction(float(x)) * Fraction(float(v)) for v in state] for x, state in zip(weights, values, strict=True)]
+    shares = []
+    for split, e, reach in zip(grid, along, room.reach, strict=True):
+        every_query.place_energies(a, least, left, selected, np.float32(0), e)
+        whole = sums * reach + error_slope(n, 2.0**-53) * size + bend * scan.BEND * largest
+        bound = least.astype(float) * (whole + scan.TRIFLE * (sums == bend == 1))
+        centre = [sum(column) for column in zip(*(y[key] for key in order[0, :split]), strict=True)]
+        for value, given, most in zip(oracle.energies(centre, y), e, bound, strict=True):
+            error = abs(float(value * Fraction(factor) ** 2 - Fraction(float(given))))
+            shares.append(error / most if most > 0 else 9.0 * (error > 0))
+    return shares
+
+
+@pytest.mark.parametrize("wrong", [{}, {"sums": 0.0}, {"bend": 0.0}], ids=["whole", "without sums", "without bend"])
+def test_the_error_bound_holds_and_needs_its_parts(wrong: dict[str, float]) -> None:
+    """Against rational arithmetic, over the range of float32; it is not a hundred times too wide."""
+    rng = np.random.default_rng(5)
+    most = max(max(error_shares(*extreme_head(rng, np.float32), **wrong)) for _ in range(30))
+    assert most > 1 if wrong else 0.01 < most <= 1
 
 
 def measure_slowly(weights: np.ndarray, values: np.ndarray, first: int) -> dict[str, float]:

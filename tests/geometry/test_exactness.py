@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from extract.capture.one_pass import capture, probe
+from extract.hub import silence_libraries
+from extract.models import loading as models
+from extract.settings import ExtractionSettings
+from extract.texts import corpora
 from geometry import SelectionProfile, selection_counts, selection_profile
 from geometry.selection.profile import estimate_scratch_bytes
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures, unexplained
-from tests.geometry.draws import HEADS, assumed_head, grouped, random_head
+from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head
 from tests.memory import trace
 
 SHARE = 1e-4  # Of (head, N) that may depart from the float64 counts, each by a tie within float32 rounding
@@ -56,6 +61,13 @@ class TestTheFastOracle:
         for name in COUNTS:
             np.testing.assert_array_equal(getattr(sure, name), expected[name])
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_is_the_exact_one_where_nothing_but_ties_is_to_be_seen(self, seed: int) -> None:
+        weights, values = repeated_head(30, 4, seed)
+        sure, expected = oracle.sure_counts(weights, values), oracle.exact_counts(weights, values)
+        for name in COUNTS:
+            np.testing.assert_array_equal(getattr(sure, name), expected[name])
+
     def test_knows_where_float32_could_err_and_where_not(self) -> None:
         """On ordinary heads hardly any N is open to rounding, so a wrong count cannot pass for a tie."""
         opened = {}
@@ -92,6 +104,52 @@ def test_counts_of_awkward_heads_are_exact(kind: str) -> None:
     """Among them true ties by the thousand: repeated tokens, weights of 0, value states of 0."""
     for n, d in ((2, 8), (65, 256), (258, 32)):
         assert departed([HEADS[kind](n, d, n)])[0] == 0
+
+
+@pytest.mark.parametrize(("n", "rank"), [(2, 0), (64, 1), (1000, -1)])
+def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
+    """From N = 2 on the nearest key left out and all selected ones but the heavy one have y = 0."""
+    weights, values = np.zeros(n, np.float32), np.random.default_rng(n).standard_normal((n, 8)).astype(np.float32)
+    weights[rank] = 1
+    counts, size = selection_counts(weights, values), np.arange(1, n)
+    np.testing.assert_array_equal(counts.k_in, size)
+    np.testing.assert_array_equal(counts.k_out, np.where(size == 1, 0, n - size))
+    np.testing.assert_allclose(counts.r_min, np.linalg.norm(values[rank]), rtol=1e-6)
+    np.testing.assert_allclose(counts.r_max, np.where(size == 1, 0, np.linalg.norm(values[rank])), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def tensors() -> tuple[np.ndarray, np.ndarray]:
+    """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""
+    with silence_libraries():
+        asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=2, device="cpu")
+        described = models.describe(asked)
+        windows = corpora.select_windows(
+            asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed
+        )
+        model, tokens = models.load(described), torch.from_numpy(windows.tokens)
+        captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
+    weights, values = (array.swapaxes(0, 1) for array in (captured.weights[:, :, 0].numpy(), captured.values.numpy()))
+    return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
+
+
+class TestTheEmbeddedModel:
+    """Real tensors: 2 sequences, all layers and heads."""
+
+    def test_counts(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
+        weights, values = tensors
+        wrong, total = departed((weights[head], values[head]) for head in np.ndindex(weights.shape[:3]))
+        assert total == weights[..., 1:].size
+        assert wrong <= SHARE * total
+
+    def test_everything_at_some_n(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
+        weights, values = tensors
+        rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
+        for layer, head in np.ndindex(weights.shape[1:3]):
+            of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
+            profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
+            found = departures(profile, oracle.profile(*of_head, **asked, sizes=sizes), sizes)
+            assert unexplained(profile, found, *of_head, **asked) == {}
 
 
 @pytest.mark.one_case(others="long")

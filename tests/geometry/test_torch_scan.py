@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
 
 from geometry import SelectionProfile, selection_profile
 from geometry.selection import scan, torch_scan
@@ -13,7 +14,7 @@ from geometry.selection.upper_bounds import compute_steepness
 from tests.extract.memory import Held
 from tests.geometry import oracle
 from tests.geometry.comparison import COSINES, COUNTS, UPPER, departures
-from tests.geometry.draws import HEADS, aligned_head, extreme_head, grouped
+from tests.geometry.draws import HEADS, aligned_head, extreme_head, grouped, small_heads
 
 HERE = torch.cuda.is_available()
 
@@ -179,3 +180,10 @@ def test_memory_on_the_device(n: int, d: int, heads: int) -> None:
     torch.cuda.reset_peak_memory_stats()
     scan_steeply(n, d, heads)
     assert torch.cuda.max_memory_allocated() - before <= bound_memory(n, d, heads)
+
+
+@given(small_heads())
+def test_counts_are_those_of_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) -> None:
+    found = profile(*head, kappas=(1e-300,), scale="raw")
+    for name, expected in oracle.exact_counts(*head).items():
+        np.testing.assert_array_equal(getattr(found, name), expected)
