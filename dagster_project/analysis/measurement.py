@@ -5,7 +5,7 @@ the rows are written, and which layers are measured where.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -42,19 +42,25 @@ def measure_rows(
     settings: dict[str, Any] = {"queries": queries, "kappas": analysis.kappas, "scale": analysis.scale}
     for sequence in range(tensors.sizes["sequence"]):
         go_on()
-        arrays = _measure_sequence(tensors, analysis, layer, sequence, device)
+        arrays = _measure_sequence(tensors, queries, analysis, layer, sequence, device)
         yield from build_measured_rows(arrays, sequence=sequence, layer=layer, **settings)
     go_on()
 
 
 def _measure_sequence(
-    tensors: SequenceStore, analysis: AnalysisSettings, layer: int, sequence: int, device: str | None
+    tensors: SequenceStore,
+    queries: Sequence[int],
+    analysis: AnalysisSettings,
+    layer: int,
+    sequence: int,
+    device: str | None,
 ) -> Arrays:
     """The quantities of one layer of one sequence."""
     from geometry.layers import make_outputs, measure_layer
 
-    queries, size = read_query_positions(tensors), tensors.layers[layer]
-    arrays = make_outputs(compute_sizes(tensors, analysis) | {"head": size.heads, "kv_head": size.kv_heads})
+    size = tensors.layers[layer]
+    sizes = compute_sizes(tensors, queries, analysis) | {"head": size.heads, "kv_head": size.kv_heads}
+    arrays = make_outputs(sizes)
     first_key = tensors.read("first_key", (sequence, slice(None), layer)).tolist()
     axes = {name: [axis for axis in SELECTION[name].axes if axis != "layer"] for name in arrays}
     for heads, kv_heads in list_blocks(tensors, layer):
@@ -93,9 +99,9 @@ def list_blocks(tensors: SequenceStore, layer: int) -> list[tuple[slice, slice]]
     return blocks
 
 
-def compute_sizes(tensors: SequenceStore, analysis: AnalysisSettings) -> dict[str, int]:
+def compute_sizes(tensors: SequenceStore, queries: Sequence[int], analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the quantities of these tensors, of their largest layer."""
-    return tensors.sizes | {"kappa": len(analysis.kappas), "n": read_query_positions(tensors)[-1]}
+    return tensors.sizes | {"kappa": len(analysis.kappas), "n": queries[-1]}
 
 
 def estimate_bytes(sizes: Mapping[str, int], sequences: int = 1) -> int:
@@ -121,7 +127,7 @@ def estimate_memory(tensors: SequenceStore, analysis: AnalysisSettings, threads:
     """Upper bound of the memory that measuring takes, in bytes, of which each thread has a layer in hand."""
     from geometry.layers import estimate_layer_bytes
 
-    sizes = compute_sizes(tensors, analysis)
+    sizes = compute_sizes(tensors, read_query_positions(tensors), analysis)
     blocks = (
         estimate_layer_bytes(
             tensors.sizes, heads.stop - heads.start, kv_heads.stop - kv_heads.start, len(analysis.kappas)

@@ -2,10 +2,8 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from dagster_project.analysis.cluster import count_threads, select_scheduler
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.landing import CLAIMS, WAREHOUSE
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -17,10 +15,6 @@ from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 
 logger = logging.getLogger(__name__)
-
-AT_ONCE = 4
-"""Most tables that are made at a time: as many take long, the fits of Assumptions 2 and 3, separability, temperature.
-They share the threads that compute."""
 
 ASSETS: tuple[Asset, ...] = (
     TENSOR_STORE,
@@ -55,8 +49,7 @@ def make_each(work: Work, assets: Sequence[Asset], force: Collection[str] = ()) 
     """Make assets of a study, each after its parents, and return their results.
 
     ``assets`` are one asset, or several of tables; those named by ``force`` are rebuilt even if they are current. Small
-    tables are made at once from stores that are opened once; those that need the model, one after the other. What was
-    made before one raises ``UserError`` stays.
+    tables are made from stores that are opened once. What was made before one raises ``UserError`` stays.
     """
     if any(asset.tables or asset.name == "selection_metrics" for asset in assets):
         from attention_geometry.compilation import tell_of_compilation
@@ -76,27 +69,11 @@ def _make(work: Work, asset: Asset) -> AssetResult:
 
 
 def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> list[AssetResult]:
-    """Make assets of small tables under one lock, as one graph of Dask in threads; on a cluster one after the other."""
-    import dask
-    from dask import threaded
+    """Make assets of small tables under one lock, one after another, each on all cores."""
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    threads = min(AT_ONCE, count_threads()) if select_scheduler(work.study) == "threads" else 1
-    names, locked = [asset.name for asset in assets], replace(work, is_locked=True)
+    locked = replace(work, is_locked=True)
     forced = replace(locked, force=True)  # two, not one for each asset, since each opens the stores
-    with (
-        work.lock(),
-        logging_redirect_tqdm(),
-        dask.config.set(num_workers=max(1, count_threads() // threads)),
-        tqdm(desc="tables", total=len(names), unit="asset", disable=None) as bar,
-        ThreadPoolExecutor(threads) as pool,
-    ):
-
-        def make(asset: Asset, _after: Sequence[AssetResult]) -> AssetResult:
-            result = _make(forced if asset.name in force else locked, asset)
-            bar.update()
-            return result
-
-        graph = {asset.name: (make, asset, [name for name in asset.parents if name in names]) for asset in assets}
-        return list(threaded.get(graph, names, pool=pool))
+    with work.lock(), logging_redirect_tqdm(), tqdm(assets, desc="tables", unit="asset", disable=None) as bar:
+        return [_make(forced if asset.name in force else locked, asset) for asset in bar]

@@ -330,10 +330,10 @@ def test_tensors_that_are_replaced_meanwhile_are_not_measured(
     home, metrics, layers = begun(tmp_path)
     measure = measurement._measure_sequence
 
-    def replace(tensors: SequenceStore, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
+    def replace(tensors: SequenceStore, queries: Any, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
         if sequence == replaced_at:
             rewrite(Path(str(home.tensors(NAME))), provenance=tensors.provenance | {"study": "another"})
-        return measure(tensors, analysis, layer, sequence, device)
+        return measure(tensors, queries, analysis, layer, sequence, device)
 
     monkeypatch.setattr(measurement, "_measure_sequence", replace)
     with pytest.raises(UserError, match="were replaced while a Dask worker measured them; run again"):
