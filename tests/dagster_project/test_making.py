@@ -1,11 +1,10 @@
-"""Small tables made at once: those made one by one, each after its parents, and what is made stays if one fails."""
+"""Small tables made together: those made each alone, and what is made stays if one fails."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from dagster_project.assets import catalogue as subject
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import find_asset, make_each
 from dagster_project.assets.summaries import SUMMARIES
@@ -24,9 +23,8 @@ def tensors(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture
-def work(tensors: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """A study in a data root of its own, of which two tables are made at a time."""
-    monkeypatch.setattr(subject, "count_threads", lambda: 2)
+def work(tensors: Home, tmp_path: Path) -> Work:
+    """A study in a data root of its own."""
     return making.work(Home(Path(shutil.copytree(tensors.root, tmp_path / "copied"))), NAME, STUDY)
 
 
@@ -36,21 +34,15 @@ def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
 
 
 @pytest.mark.slow
-def test_tables_made_at_once_are_those_made_one_by_one(work: Work, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
-        made = make_each(work, WANTED)
-    messages = [f"{NAME}: {result.message}" for result in made]
-    assert sorted(caplog.messages) == sorted(messages)
-    told = {asset.name: caplog.messages.index(message) for asset, message in zip(WANTED, messages, strict=True)}
-    for asset in WANTED:
-        assert all(told[parent] < told[asset.name] for parent in {*asset.parents} & {*told})
-    at_once = read_tables(work)
+def test_tables_made_together_are_those_made_alone(work: Work) -> None:
+    make_each(work, WANTED)
+    together = read_tables(work)
     dates = {path: path.stat().st_mtime_ns for path in work.home.parts(NAME).glob("*/*.parquet")}
     make_each(work, WANTED, ["top_keys"])
     assert [path.stem for path, date in dates.items() if path.stat().st_mtime_ns != date] == ["top_keys"]
     for asset in WANTED:
         making.make(work.home, NAME, [asset.name], STUDY, force=True)
-    assert at_once == read_tables(work)
+    assert together == read_tables(work)
 
 
 def test_what_is_made_before_a_mistake_stays_and_no_other_process_interferes(work: Work) -> None:
