@@ -203,7 +203,8 @@ def test_killed_among_dagsters_records_no_slot_or_lock_is_left(uninterrupted: Un
     assert last == dg.DagsterRunStatus.SUCCESS
     killed = [status for status in failed if status != dg.DagsterRunStatus.SUCCESS]  # that of one that ended too early
     assert set(killed) == {dg.DagsterRunStatus.FAILURE}
-    assert len(killed) == len(met) == len(STAGES) + 1
+    assert len(met) == len(STAGES) + 1
+    assert len(met) - 1 <= len(killed) <= len(met)  # the last may be killed when its end has been recorded
     with instance_of(home) as instance:
         pools = instance.event_log_storage.get_concurrency_keys()
         assert {"gpu", "warehouse"} <= set(pools)
