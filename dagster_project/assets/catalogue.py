@@ -3,7 +3,11 @@
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import count
 
+from dagster_project.analysis.cluster import select_scheduler
+from dagster_project.analysis.processes import compute_in_processes, is_worthwhile
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.landing import CLAIMS, WAREHOUSE
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -56,24 +60,49 @@ def make_each(work: Work, assets: Sequence[Asset], force: Collection[str] = ()) 
 
         tell_of_compilation()
     if len(assets) == 1 or assets[0].pool is not None:
-        return [_make(replace(work, force=asset.name in force), asset) for asset in assets]
+        return [_tell(work, asset.make(replace(work, force=asset.name in force))) for asset in assets]
     return _make_tables(work, assets, force)
 
 
-def _make(work: Work, asset: Asset) -> AssetResult:
-    """Make an asset and tell of it."""
-    result = asset.make(work)
+def _tell(work: Work, result: AssetResult) -> AssetResult:
+    """Tell of an asset that has been made."""
     if result.message is not None:
         logger.info("%s: %s", work.name, result.message)
     return result
 
 
 def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> list[AssetResult]:
-    """Make assets of small tables under one lock, one after another, each on all cores."""
+    """Make assets of small tables under one lock: of a large study in processes, else one after another."""
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
-    locked = replace(work, is_locked=True)
-    forced = replace(locked, force=True)  # two, not one for each asset, since each opens the stores
-    with work.lock(), logging_redirect_tqdm(), tqdm(assets, desc="tables", unit="asset", disable=None) as bar:
-        return [_make(forced if asset.name in force else locked, asset) for asset in bar]
+    locked, progress = replace(work, is_locked=True), partial(tqdm, desc="tables", unit="asset", disable=None)
+    with work.lock(), logging_redirect_tqdm():
+        sources = locked.sources
+        if is_worthwhile(sources.metrics.count_selections()) and select_scheduler(work.study) == "threads":
+            make = partial(_make_table, next(_CALLS), work.home, work.name, work.study)
+            tasks = {asset.name: partial(make, asset.name, forced=asset.name in force) for asset in assets}
+            after = {asset.name: tasks.keys() & {*asset.parents} for asset in assets}
+            with progress(total=len(assets)) as bar:
+                return compute_in_processes(
+                    tasks, lambda made: (_tell(work, made), bar.update()), after, what=f"tables of '{work.name}'"
+                )
+        forced = replace(locked, force=True)  # two, not one for each asset, since each opens the stores
+        with progress(assets) as bar:
+            return [_tell(work, asset.make(forced if asset.name in force else locked)) for asset in bar]
+
+
+_CALLS = count()
+"""Numbers of the calls that made tables in processes: each process opens the stores of a study again for each."""
+
+
+def _make_table(call: int, home: Home, name: str, study: Study, asset: str, *, forced: bool) -> AssetResult:
+    """Make an asset of small tables in a process."""
+    work = _open_study(call, home, name, study)
+    return find_asset(asset).make(replace(work, force=True) if forced else work)
+
+
+@lru_cache(1)
+def _open_study(_call: int, home: Home, name: str, study: Study) -> Work:
+    """The study of a process, whose stores it opens once for each call."""
+    return Work(home, name, study, ASSETS, is_locked=True)

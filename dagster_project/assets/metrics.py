@@ -16,6 +16,7 @@ from dagster_project.analysis.cluster import (
     compute_each,
     count_threads,
     is_wanted,
+    limit_threads,
     place_probes,
     select_scheduler,
     use_scheduler,
@@ -24,6 +25,7 @@ from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, tra
 from dagster_project.analysis.measurement import estimate_bytes, estimate_memory, measure_rows
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.metrics import METRICS_VERSION, READ, Metrics, list_recorded
+from dagster_project.analysis.processes import compute_in_processes, count_processes, is_worthwhile, start_processes
 from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
@@ -100,7 +102,7 @@ def _measure_missing(work: Work, metrics: Metrics, device: str | None) -> list[i
             analysis = work.study.analysis
             layers = _Layers(metrics.tensors.path, metrics.folder, metrics.made_of, analysis, device)
             if client is None:
-                _measure_locally(layers, metrics.tensors, missing)
+                _measure_locally(layers, metrics, missing)
             else:
                 _measure_on_cluster(client, layers, missing)
     return missing
@@ -157,24 +159,29 @@ def _measure(layers: _Layers, tensors: SequenceStore, layer: int, **settings: An
     write_parts(layers.folder, rows.MEASURED, measured, metrics.build_inputs(layer), made_with)
 
 
-def _measure_locally(layers: _Layers, tensors: SequenceStore, missing: Sequence[int]) -> None:
-    """Measure layers on all cores, or on a device."""
-    from dask import threaded  # for a name of a scheduler, Dask imports distributed
-    from dask.base import compute
-    from dask.delayed import delayed
+def _measure_locally(layers: _Layers, metrics: Metrics, missing: Sequence[int]) -> None:
+    """Measure layers on a device, or on all cores: of a large study in processes."""
+    name, tensors = layers.made_of["study"], metrics.tensors
+    with translate_device_errors(name, layers.device), _show_progress(len(missing)) as bar:
+        if layers.device or not is_worthwhile(metrics.count_selections()):
+            threads = CUDA_WORKERS if layers.device else limit_threads(max(metrics.queries) + 1) or count_threads()
+            _check_memory(layers, tensors, f"{threads} threads", threads)
+            with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread:
+                for _ in pool.map(partial(_measure, layers, tensors), missing):
+                    bar.update()
+            return
+        _check_memory(layers, tensors, f"{count_processes()} processes", count_processes())
+        start_processes()
+        _measure(layers, tensors, missing[0])  # here, so that a first run of all compiles kernels once, and says so
+        bar.update()
+        tasks = {f"layer {layer}": partial(_measure, layers, tensors, layer) for layer in missing[1:]}
+        compute_in_processes(tasks, lambda _: bar.update(), what=f"the metrics of '{name}'")
 
-    name = layers.made_of["study"]
-    threads = min(CUDA_WORKERS if layers.device else count_threads(), len(missing))
-    what, needed = f"Measuring '{name}' in {threads} threads", estimate_memory(tensors, layers.analysis, threads)
-    check_memory(what, needed, "use a machine with more memory")
-    with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread, _show_progress(len(missing)) as bar:
 
-        def measure(layer: int) -> None:
-            _measure(layers, tensors, layer)
-            bar.update()
-
-        with translate_device_errors(name, layers.device):
-            compute(*(delayed(measure, pure=False)(layer) for layer in missing), scheduler=threaded.get, pool=pool)
+def _check_memory(layers: _Layers, tensors: SequenceStore, where: str, at_once: int) -> None:
+    """Refuse to measure so many layers at once for which there is too little memory."""
+    needed = estimate_memory(tensors, layers.analysis, at_once)
+    check_memory(f"Measuring '{layers.made_of['study']}' in {where}", needed, "use a machine with more memory")
 
 
 def _measure_on_cluster(client: "Client", layers: _Layers, missing: Sequence[int]) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.analysis import processes
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import find_asset, make_each
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from storage.errors import UserError
+from storage.warehouse.rows import MEASURED
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import NAME, STUDY, measured, several
 
@@ -33,8 +35,29 @@ def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
     return {table: making.rows(work.home, work.name, table) for asset in WANTED for table in asset.tables}
 
 
+@pytest.fixture
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes compute, however small a study is."""
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
+    monkeypatch.setattr(processes, "count_processes", lambda: 2)
+
+
+@pytest.mark.usefixtures("_apart")
+def test_metrics_are_the_same_from_processes(work: Work) -> None:
+    def read() -> dict[str, bytes]:
+        return {str(part): part.read_bytes() for part in Path(str(work.home.metrics(NAME))).glob("*/*.parquet")}
+
+    before = read()
+    assert len(before) == len(MEASURED) * 2
+    making.make(work.home, NAME, ["selection_metrics"], STUDY, force=True)
+    assert read() == before
+
+
 @pytest.mark.slow
-def test_tables_made_together_are_those_made_alone(work: Work) -> None:
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_tables_made_together_are_those_made_alone(work: Work, where: str, request: pytest.FixtureRequest) -> None:
+    if where == "apart":
+        request.getfixturevalue("_apart")
     make_each(work, WANTED)
     together = read_tables(work)
     dates = {path: path.stat().st_mtime_ns for path in work.home.parts(NAME).glob("*/*.parquet")}

@@ -1,0 +1,71 @@
+"""Processes that compute for this one: they make what it would make, and none outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dagster_project.analysis import processes
+from dagster_project.analysis.processes import compute_in_processes
+from storage.errors import UserError
+from tests.dagster_project.driver import CHECKOUT, environment
+
+SLEEPER = """
+import os, time
+from dagster_project.analysis import processes
+
+if __name__ == "__main__":
+    processes.count_processes = lambda: 2
+    print(processes.start_processes().submit(os.getpid).result(), flush=True)
+    processes.start_processes().submit(time.sleep, 600)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "count_processes", lambda: 2)
+
+
+def refuse() -> None:
+    raise UserError("There is no more of it; get some")
+
+
+def test_tasks_are_computed_after_those_that_they_need_and_told_of(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    told: list[object] = []
+    tasks = {"second": first.read_bytes, "first": partial(first.write_bytes, b"seen"), "here": os.getpid}
+    seen, written, there = compute_in_processes(tasks, told.append, {"second": ["first"]}, what="it")
+    assert (seen, written) == (b"seen", 4)
+    assert there != os.getpid()
+    assert sorted(map(repr, told)) == sorted(map(repr, (seen, written, there)))
+
+
+def test_mistakes_are_told_as_they_are_and_an_ended_process_with_its_remedy() -> None:
+    with pytest.raises(UserError) as refused:
+        compute_in_processes({"it": refuse}, print, what="it")
+    assert type(refused.value) is UserError
+    assert str(refused.value) == "There is no more of it; get some"
+    with pytest.raises(UserError, match="computed the tables was ended, most likely for lack of memory"):
+        compute_in_processes({"it": partial(signal.raise_signal, signal.SIGKILL)}, print, what="the tables")
+    assert compute_in_processes({"it": os.getpid}, print, what="it") != [os.getpid()]  # others have been started
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SLEEPER)
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(PYTHONPATH=str(CHECKOUT))) as started:
+        assert started.stdout is not None
+        worker = int(started.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        started.kill()
+    latest = time.monotonic() + 30
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < latest:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
