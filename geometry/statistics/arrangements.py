@@ -13,6 +13,7 @@ attention are exchanged only with others of their kind.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from math import factorial
 from typing import Any, Literal
 
@@ -87,6 +88,10 @@ def settle(arrangements: Mapping[str, list[Arrangements]], decide: Callable[[End
         for one in short:
             one.extend(min(3 * one.draws, MOST_DRAWS - one.draws))
 
+
+FEW_GROUPS = 6
+"""Up to so many groups of a block, the contributions of all their arrangements, 720, are listed and drawn from: the
+claims of SmolLM2, with three groups to a layer, take 1.7 s less."""
 
 LEAST_HEADS = 3  # Least number of heads of a correlation: that of two heads is always 1 or −1
 
@@ -201,23 +206,33 @@ def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements
     """The correlation summed over sequences beside those of random arrangements; None if there is none.
 
     An arrangement π of the groups of a block contributes Σ_g A[g, π(g)], A[g, h] the product of the heads of g and h
-    summed over sequences; so an arrangement costs as many sums as there are groups.
+    summed over sequences; so an arrangement costs as many sums as there are groups, or one number of a few.
     """
     if not one.any() or not other.any():
         return None
     products = [np.einsum("sgk,shk->gh", one[:, block], other[:, block]) for block in blocks]
     observed = float(sum(np.trace(of_block) for of_block in products))
     slack = RESOLUTION * max(1.0, len(one))
+    listed = [_list_contributions(of_block) if len(of_block) <= FEW_GROUPS else None for of_block in products]
 
     def count(rng: np.random.Generator, draws: int) -> tuple[int, int]:
         drawn = np.zeros(draws)
-        for of_block in products:
-            groups = np.arange(len(of_block))
-            drawn += of_block[groups, rng.permuted(np.tile(groups, (draws, 1)), axis=1)].sum(axis=1)
+        for of_block, few in zip(products, listed, strict=True):
+            if few is not None:
+                drawn += few[rng.integers(few.size, size=draws)]
+            else:
+                groups = np.arange(len(of_block))
+                drawn += of_block[groups, rng.permuted(np.tile(groups, (draws, 1)), axis=1)].sum(axis=1)
         return int((drawn >= observed - slack).sum()), int((drawn <= observed + slack).sum())
 
     ways = float(np.prod([factorial(len(block)) for block in blocks], dtype=np.float64))
     return Arrangements(count, f"{sum(map(len, blocks)):,} KV groups", ways, seed)
+
+
+def _list_contributions(of_block: F64) -> F64:
+    """What every arrangement of the groups of a block contributes, (ways,); of_block: A, (groups, groups)."""
+    groups = np.arange(len(of_block))
+    return of_block[groups, np.array(list(permutations(groups)))].sum(axis=1)
 
 
 @dataclass(frozen=True)
