@@ -71,27 +71,32 @@ Result = tuple[F64, F64 | None]
 
 
 def _compute_layer(task: _Task) -> list[Result]:
-    """The task: the results of every sequence; ``BLOCK_BYTES`` of its weights are in memory."""
-    sequences, heads = task.tensors.sizes["sequence"], task.tensors.layers[task.layer].heads
+    """The task: the results of every sequence; ``BLOCK_BYTES`` of its tensors are in memory."""
+    sequences, size, keys = task.tensors.sizes["sequence"], task.tensors.layers[task.layer], slice(task.position + 1)
     results = []
-    for block in split_sequences(sequences, 8 * heads * (task.position + 1), BLOCK_BYTES):
+    for block in split_sequences(sequences, 4 * keys.stop * (size.heads + size.kv_heads * size.head_dim), BLOCK_BYTES):
         where: dict[str, int | slice] = {"sequence": block, "query": task.query}
         first, learned = (read_layer(task.tensors, name, task.layer, **where) for name in ("first_key", "learned_sink"))
-        weights = read_layer(task.tensors, "attention", task.layer, **where, key=slice(task.position + 1))
-        for at, sequence in enumerate(range(block.start, block.stop)):
-            results.append(_compute_sequence(task, sequence, int(first[at]), weights[at, :, first[at] :], learned[at]))
+        weights = read_layer(task.tensors, "attention", task.layer, **where, key=keys)
+        measured = slice(block.start, max(block.start, min(block.stop, task.whole)))
+        values = read_layer(task.tensors, "values", task.layer, sequence=measured, key=keys)
+        for at in range(block.stop - block.start):
+            seen = slice(int(first[at]), keys.stop)
+            states = values[at, :, seen] if at < len(values) else None
+            results.append(_compute_sequence(task, weights[at, :, seen], states, learned[at]))
     return results
 
 
 def _compute_sequence(
-    task: _Task, sequence: int, first: int, weights: NDArray[np.float32], learned: NDArray[np.float32]
+    task: _Task, weights: NDArray[np.float32], values: NDArray[np.float32] | None, learned: NDArray[np.float32]
 ) -> Result:
-    """The results of one sequence, from the weights of its keys, (head, key), and of the learned sink, (head,)."""
+    """The results of one sequence; without value states, (KV head, key, d), sensitivity alone.
+
+    Weights are those of its keys, (head, key), and learned those of the learned sink, (head,).
+    """
     norms = limits.sensitivity(weights, task.temperatures, learned)
-    if sequence >= task.whole:
+    if values is None:
         return norms, None
-    keys = slice(first, task.position + 1)
-    values = read_layer(task.tensors, "values", task.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
     by_temperature = limits.selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),

@@ -232,7 +232,8 @@ def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements
 def _list_contributions(of_block: F64) -> F64:
     """What every arrangement of the groups of a block contributes, (ways,); of_block: A, (groups, groups)."""
     groups = np.arange(len(of_block))
-    return of_block[groups, np.array(list(permutations(groups)))].sum(axis=1)
+    sums: F64 = of_block[groups, np.array(list(permutations(groups)))].sum(axis=1)
+    return sums
 
 
 @dataclass(frozen=True)
