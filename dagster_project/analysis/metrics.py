@@ -4,7 +4,7 @@ What does not belong here: the computation (``dagster_project.analysis.measureme
 (``dagster_project.assets.metrics``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -124,12 +124,18 @@ class Metrics:
             yield from read_part(locate_part(self.folder, table, self.build_inputs(layer)), DerivedDamageError)
 
     def read(self, name: str, layer: int, *, query: int | None = None, sequences: slice = slice(None)) -> NDArray[Any]:
-        """Read a quantity of one layer, (sequence, head, …), the last axis as far as the query has keys.
+        """Read a quantity of one layer, as ``read_together``."""
+        return self.read_together([name], layer, query=query, sequences=sequences)[name]
+
+    def read_together(
+        self, names: Sequence[str], layer: int, *, query: int | None = None, sequences: slice = slice(None)
+    ) -> dict[str, NDArray[Any]]:
+        """Read quantities of one layer and one table, (sequence, head, …), the last axis as far as the query has keys.
 
         NaN, or -1, where there is no value. ``query``: index of the query, for a quantity that has that axis;
-        ``sequences``: their numbers. ``DerivedDamageError`` if it is lost or damaged.
+        ``sequences``: their numbers. ``DerivedDamageError`` if one is lost or damaged.
         """
-        table, column = _COLUMNS[name]
+        (table,) = {_COLUMNS[name][0] for name in names}
         indices = range(len(self.queries)) if query is not None else [0]
         shapes = [self._find_shape(table, layer, index) for index in indices]
         starts = np.cumsum([0, *map(prod, shapes)])
@@ -137,10 +143,12 @@ class Metrics:
         wanted = np.arange(self.sequences)[sequences] * starts[-1] + starts[at]
         part = locate_part(self.folder, table, self.build_inputs(layer))
         try:
-            found = self._read_ranges(part, column, wanted, prod(shape)).reshape(len(wanted), *shape)
+            columns = self._read_ranges(part, [_COLUMNS[name][1] for name in names], wanted, prod(shape))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise explain_damage(part, error, DerivedDamageError) from error
-        return found.swapaxes(1, 2) if table == "upper_bounds" else found
+        found = (column.reshape(len(wanted), *shape) for column in columns)
+        swapped = (array.swapaxes(1, 2) if table == "upper_bounds" else array for array in found)
+        return dict(zip(names, swapped, strict=True))
 
     def _find_shape(self, table: str, layer: int, index: int) -> tuple[int, ...]:
         """The axes of the rows of a table for one sequence of a layer, and one query if it has that axis."""
@@ -156,10 +164,10 @@ class Metrics:
         }
         return shapes.get(table, (size.kv_heads,))
 
-    def _read_ranges(self, part: Place, column: str, starts: I64, length: int) -> NDArray[Any]:
-        """Ranges of rows of a column, (range, row); row groups without any of them are not read."""
+    def _read_ranges(self, part: Place, columns: list[str], starts: I64, length: int) -> list[NDArray[Any]]:
+        """Ranges of rows of columns, (range, row) each; row groups without any of them are not read."""
         if not length:
-            return np.empty((len(starts), 0), np.float32)
+            return [np.empty((len(starts), 0), np.float32)] * len(columns)
         with open_part(part, self._opened.get(part)) as file:
             self._opened[part] = file.metadata
             sizes = np.array([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
@@ -168,14 +176,21 @@ class Metrics:
             needed = np.zeros(len(sizes), bool)
             for begin, end in zip(first, last, strict=True):
                 needed[begin : end + 1] = True
-            groups = file.read_row_groups(np.flatnonzero(needed).tolist(), [column], use_threads=False)
+            groups = file.read_row_groups(np.flatnonzero(needed).tolist(), columns, use_threads=False)
         if len(groups) != sizes[needed].sum():
             raise ValueError("some of its rows are lost")
-        numbers = groups.column(0).fill_null(-1) if pa.types.is_integer(groups.schema[0].type) else groups.column(0)
         left_out = np.cumsum(np.where(needed, 0, sizes))  # rows before each group that were not read
         places = starts - left_out[first]
-        flat = numbers.to_numpy()  # which copies
-        return np.stack([flat[place : place + length] for place in places])
+        ranges = []
+        for numbers in map(groups.column, columns):
+            flat = (numbers.fill_null(-1) if pa.types.is_integer(numbers.type) else numbers).to_numpy()  # which copies
+            ranges.append(np.stack([flat[place : place + length] for place in places]))
+        return ranges
+
+
+def list_together(name: str) -> list[str]:
+    """The quantities of the same table as one."""
+    return [other for other, (table, _) in _COLUMNS.items() if table == _COLUMNS[name][0]]
 
 
 def list_recorded(folder: Place) -> Iterator[Mapping[str, Any]]:

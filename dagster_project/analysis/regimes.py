@@ -53,7 +53,7 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
     for some in split_sequences(metrics.sequences, 8 * n_keys * len(heads), BLOCK_BYTES):
         weights = read_layer(sources.tensors, "attention", layer, key=seen, sequence=some, query=index)[:, heads]
         where: dict[str, Any] = {"query": index, "sequences": some}
-        parts = {name: metrics.read(name, layer, **where)[:, heads] for name in of_margin}
+        parts = {name: array[:, heads] for name, array in metrics.read_together(of_margin, layer, **where).items()}
         unit: Any = 1.0
         if sources.study.analysis.scale == "unit":
             scale = metrics.read("value_scale", layer, **where).astype(np.float64)
