@@ -1,10 +1,9 @@
-"""A profile beside the definitions: where it departs from them, and which departures are ties within rounding.
+"""A profile beside the definitions: where it departs from them.
 
 What does not belong here: the definitions themselves (``tests.geometry.oracle``).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,18 +16,20 @@ COUNTS = ("k_in", "k_out")
 COSINES = ("cos_sink", "cos_last")
 LENGTHS = tuple(name for name, quantity in list_declared(SelectionProfile).items() if quantity.unit == MODEL_UNITS)
 UPPER = oracle.PER_KAPPA
-JUMPING = (*COUNTS, *UPPER)  # What a tie decides
 
 FLOAT32 = 1e-6
 """How far what is computed in float32 may be off: cosines of pairs, and the bounds as far as they do not jump."""
 
 
 def departures(
-    profile: SelectionProfile, expected: dict[str, np.ndarray], sizes: Sequence[int] | None = None
+    profile: SelectionProfile,
+    expected: dict[str, np.ndarray],
+    sizes: Sequence[int] | None = None,
+    upper: float = FLOAT32,
 ) -> dict[str, list[int]]:
     """The N at which the arrays of one head differ by more than rounding, by name; 1 where one number is all.
 
-    ``expected`` is ``oracle.profile`` for the same ``sizes``.
+    ``expected`` is ``oracle.profile`` for the same ``sizes``; upper: how far the upper bounds may be off.
     """
     wanted = np.arange(1, profile.k_in.shape[-1] + 1) if sizes is None else np.asarray(sizes)
     found = {}
@@ -36,40 +37,19 @@ def departures(
         given = getattr(profile, name)
         given = given if name in oracle.PER_HEAD else given[..., wanted - 1]
         assert given.shape == right.shape, f"{name}: {given.shape} instead of {right.shape}"
-        wrong = ~np.isclose(given, right, **tolerance(name, right), equal_nan=True)
+        wrong = ~np.isclose(given, right, **tolerance(name, right, upper), equal_nan=True)
         if wrong.any():
             found[name] = wanted[np.flatnonzero(np.atleast_2d(wrong).any(axis=0))].tolist()
     return found
 
 
-def tolerance(name: str, wanted: np.ndarray) -> dict[str, float]:
+def tolerance(name: str, wanted: np.ndarray, upper: float) -> dict[str, float]:
     """Rounding that is no departure, as ``np.isclose`` takes it."""
     if name in COUNTS:
         return {"rtol": 0, "atol": 0}
     if name in LENGTHS:
         return {"rtol": 1e-6, "atol": 1e-12 * np.abs(wanted[np.isfinite(wanted)]).max(initial=0)}
-    return {"rtol": 0, "atol": 1e-9 if name in COSINES else FLOAT32}
-
-
-def unexplained(
-    profile: SelectionProfile, found: dict[str, list[int]], weights: np.ndarray, values: np.ndarray, **settings: Any
-) -> dict[str, list[int]]:
-    """Those of the departures ``found`` that are no ties within float32 rounding; ``settings`` as for the oracle."""
-    left = {
-        name: [n for n in sizes if not (name in JUMPING and is_tie(name, n, profile, weights, values, **settings))]
-        for name, sizes in found.items()
-    }
-    return {name: sizes for name, sizes in left.items() if sizes}
-
-
-def is_tie(
-    name: str, size: int, profile: SelectionProfile, weights: np.ndarray, values: np.ndarray, **settings: Any
-) -> bool:
-    """Whether what the profile says of N = size holds if ties within float32 rounding may fall either way."""
-    low, high = oracle.within_rounding(weights, values, size, **settings)[name]
-    given = getattr(profile, name)[..., size - 1]
-    slack = 0 if name in COUNTS else FLOAT32
-    return bool(((low - slack <= given) & (given <= high + slack)).all())
+    return {"rtol": 0, "atol": 1e-9 if name in COSINES else upper if name in UPPER else FLOAT32}
 
 
 def cosines_with(values: np.ndarray, index: int) -> np.ndarray:

@@ -1,25 +1,21 @@
 """The definitions of the paper read slowly and literally, without any code of the product.
 
-Holds a float64 reading of every quantity, an exact rational one of what ties decide, what rounding in float32 may make
-of either, and a fast float64 reading of the counts that settles near ties in exact integers. Each definition of the
-bounds is a function of its own, so that a test can put a wrong one in its place.
+Holds a float64 reading of every quantity, an exact rational one of what ties decide, and a fast float64 reading of the
+counts that settles near ties in exact integers. Each definition of the bounds is a function of its own, so that a test
+can put a wrong one in its place.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-ROUNDING = 2.0**-24  # Largest relative error of one float32 rounding
-XI_STAR = np.sqrt(np.sqrt(2) - 1)  # Where p is largest among ξ ≥ 0
-
 PER_KAPPA = ("precision_upper", "recall_upper")
 PER_HEAD = ("value_scale", "weight_sum")
 
 Kappas = Sequence[float]
-Intervals = dict[str, tuple[np.ndarray, np.ndarray]]
+Counts = dict[str, np.ndarray]
 
 
 def selected(weights: np.ndarray, size: int) -> list[int]:
@@ -46,8 +42,7 @@ def energies(s, y: list[list]) -> list:
 def counts(weights: np.ndarray, y: list[list], size: int) -> tuple[int, int]:
     """(K_in, K_out) of eq. 20 for N = size, in whatever arithmetic ``y`` is given in."""
     inside, outside = split(weights, size)
-    s = [sum(y[i][k] for i in inside) for k in range(len(y[0]))]
-    energy = energies(s, y)
+    energy = energies(add([y[i] for i in inside]), y)
     nearest, farthest = min(energy[j] for j in outside), max(energy[i] for i in inside)
     return sum(energy[i] <= nearest for i in inside), sum(energy[j] <= farthest for j in outside)
 
@@ -57,7 +52,7 @@ def rational(weights: np.ndarray, values: np.ndarray) -> list[list[Fraction]]:
     return [[Fraction(float(w)) * Fraction(float(x)) for x in v] for w, v in zip(weights, values, strict=True)]
 
 
-def exact_counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+def exact_counts(weights: np.ndarray, values: np.ndarray) -> Counts:
     """The counts for every N in rational arithmetic, without any rounding."""
     y = rational(weights, values)
     found = [counts(weights, y, size) for size in range(1, len(y))]
@@ -144,11 +139,10 @@ def ingredients(y: np.ndarray, inside: list[int], outside: list[int], *, sink: b
     }
 
 
-def potential(y: np.ndarray, inside: list[int], *, sink: bool) -> tuple[np.ndarray, np.ndarray]:
-    """g of every key, whose differences are μ of eq. 10, and how far one float32 rounding of each term moves it."""
+def potential(y: np.ndarray, inside: list[int], *, sink: bool) -> np.ndarray:
+    """g of every key, whose differences are μ of eq. 10."""
     s = y[content(inside, sink=sink)].sum(axis=0)
-    a = np.linalg.norm(y, axis=1)
-    return (y * y).sum(axis=1) - 2 * (y * s).sum(axis=1), ROUNDING * a * (a + 2 * np.linalg.norm(s))
+    return (y * y).sum(axis=1) - 2 * (y * s).sum(axis=1)
 
 
 def breadth(found: dict[str, float]) -> float:
@@ -179,54 +173,20 @@ def recall_bound(worst: np.ndarray, inside: list[int], *, sink: bool) -> float: 
 # The profile.
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """What decides p of every pair of a selected key and one left out, for one N."""
-
-    y: np.ndarray
-    g: np.ndarray
-    error: np.ndarray
-    inside: list[int]
-    outside: list[int]
-    steepness: list[float]  # By κ
-
-    def worst(self, kappa: int) -> np.ndarray:
-        """For every selected key the largest p over the keys left out."""
-        return self._largest(lambda xi, _part: p(xi), kappa)
-
-    def worst_within(self, of: Callable[..., np.ndarray], kappa: int) -> np.ndarray:
-        """For every selected key the largest of ``of`` (ξ, one rounding of its terms, d of them) over the others."""
-
-        def one(xi: np.ndarray, part: list[int]) -> np.ndarray:
-            error = (self.error[self.outside] + self.error[part][:, None]) * self.steepness[kappa]
-            error = np.where(self.token[part][:, None] == self.token[self.outside], 0.0, error)
-            return of(xi, error, error * self.y.shape[1])
-
-        return self._largest(one, kappa)
-
-    def _largest(self, of: Callable[[np.ndarray, list[int]], np.ndarray], kappa: int) -> np.ndarray:
-        factor, found = self.steepness[kappa], []
-        for start in range(0, len(self.inside), 64):
-            part = self.inside[start : start + 64]
-            xi = (self.g[self.outside] - self.g[part][:, None]) * factor
-            found.append(of(xi, part).max(axis=1))
-        return np.concatenate(found)
-
-    @cached_property
-    def token(self) -> np.ndarray:
-        """A number for each key, the same for keys whose y are equal: their ξ is 0 in any arithmetic."""
-        return np.unique(self.y + 0.0, axis=0, return_inverse=True)[1].ravel()
-
-
-def pairs(weights: np.ndarray, values: np.ndarray, size: int, kappas: Kappas, scale: str, *, sink: bool) -> Pairs:
-    """The pairs of one N; the steepness is NaN where the bounds do not exist."""
+def largest_p(
+    weights: np.ndarray, values: np.ndarray, size: int, kappas: Kappas, scale: str, *, sink: bool
+) -> list[np.ndarray]:
+    """For each κ, of every selected key the largest p over the keys left out; NaN where the bounds do not exist."""
     inside, outside = split(weights, size)
     y = weights[:, None] * values
-    g, error = potential(y, inside, sink=sink)
+    g = potential(y, inside, sink=sink)
     b, c = breadth(ingredients(y, inside, outside, sink=sink)), value_scale(values, sink=sink)
     there = b > 0 and (scale == "raw" or c > 0)
     steep = [steepness(kappa, values.shape[1], b, c, scale) if there else np.nan for kappa in kappas]
-    return Pairs(y, g, error, inside, outside, steep)
+    parts = [inside[start : start + 64] for start in range(0, size, 64)]  # no matrix of all pairs
+    return [
+        np.concatenate([p((g[outside] - g[part][:, None]) * factor).max(axis=1) for part in parts]) for factor in steep
+    ]
 
 
 def row(
@@ -245,8 +205,7 @@ def row(
     k_in, k_out = counts(weights, y.tolist(), size)
     s = y[inside].sum(axis=0)
     distance = np.sqrt(((s - y) ** 2).sum(axis=1))
-    of_pairs = pairs(weights, values, size, kappas, scale, sink=sink)
-    worst = [of_pairs.worst(kappa) for kappa in range(len(kappas))]
+    worst = largest_p(weights, values, size, kappas, scale, sink=sink)
     return ingredients(y, inside, outside, sink=sink) | {
         "k_in": k_in,
         "k_out": k_out,
@@ -285,73 +244,10 @@ def profile(
     return found
 
 
-# What float32 may make of it.
-
-
-def within_rounding(
-    weights: np.ndarray,
-    values: np.ndarray,
-    size: int,
-    *,
-    kappas: Kappas = (0.5,),
-    scale: str = "unit",
-    sink: bool = True,
-) -> Intervals:
-    """(lowest, highest) of each quantity of one N that jumps at a tie, if every tie within float32 rounding may fall
-    either way: a deviation inside is such a tie, one outside is an error.
-
-    A tie is two energies that one rounding of each of their terms could swap. The sizes of ξ may be off by the rounding
-    of a float32 sum of d terms. Pairs that are equal to the last bit have ξ = 0 and no choice.
-    """
-    weights, values = np.asarray(weights, np.float64), np.asarray(values, np.float64)
-    inside = selected(weights, size)
-    y = weights[:, None] * values
-    energy, error = potential(y, inside, sink=False)
-    found = counts_within(energy, error, np.isin(np.arange(len(y)), inside))
-    of_pairs = pairs(weights, values, size, kappas, scale, sink=sink)
-    worst = [[of_pairs.worst_within(of, kappa) for kappa in range(len(kappas))] for of in (highest_p, lowest_p)]
-    ends = [(precision_bound(w), recall_bound(w, inside, sink=sink)) for of in worst for w in of]
-    ends = np.array(ends).reshape(2, len(kappas), 2)
-    return found | {name: (ends[0, :, index], ends[1, :, index]) for index, name in enumerate(PER_KAPPA)}
-
-
-def counts_within(energy: np.ndarray, error: np.ndarray, inside: np.ndarray) -> Intervals:
-    """(lowest, highest) of the counts, from energies known but for their errors; ``inside`` says which keys are
-    selected. (…, n) each, counts (…).
-    """
-    low, high = energy - error, energy + error
-    near = [np.where(inside, np.inf, end).min(axis=-1, keepdims=True) for end in (low, high)]
-    far = [np.where(inside, end, -np.inf).max(axis=-1, keepdims=True) for end in (low, high)]
-    return {
-        "k_in": ((inside & (high <= near[0])).sum(axis=-1), (inside & (low <= near[1])).sum(axis=-1)),
-        "k_out": ((~inside & (high <= far[0])).sum(axis=-1), (~inside & (low <= far[1])).sum(axis=-1)),
-    }
-
-
-def highest_p(xi: np.ndarray, error: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Largest p of pairs whose ξ has its sign but for ``error``, and its size but for ``sums``."""
-    return np.where(xi - error < 0, 0.5, p(np.clip(XI_STAR, np.maximum(xi - sums, 0), np.maximum(xi + sums, 0))))
-
-
-def lowest_p(xi: np.ndarray, error: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Smallest p of such pairs; 0 where ξ may be 0."""
-    at_ends = np.minimum(p(np.maximum(xi - sums, 0)), p(np.maximum(xi + sums, 0)))
-    return np.where(xi + error < 0, 0.5, at_ends)
-
-
 # The counts of long heads.
 
 
-@dataclass(frozen=True)
-class Sure:
-    """Counts that no rounding has touched, and what float32 rounding could make of them, for every N asked for."""
-
-    k_in: np.ndarray
-    k_out: np.ndarray
-    within: Intervals
-
-
-def sure_counts(weights: np.ndarray, values: np.ndarray, sizes: Sequence[int] | None = None) -> Sure:
+def sure_counts(weights: np.ndarray, values: np.ndarray, sizes: Sequence[int] | None = None) -> Counts:
     """Counts of every N, or of some, from float64 energies; comparisons that float64 cannot decide are made in exact
     integers. For weights and values of float32 or shorter types.
     """
@@ -364,18 +260,28 @@ def sure_counts(weights: np.ndarray, values: np.ndarray, sizes: Sequence[int] | 
     wanted = np.arange(1, len(y)) if sizes is None else np.asarray(sizes)
     for start in range(0, len(wanted), 128):
         size = wanted[start : start + 128]
-        inside = np.arange(len(y)) < size[:, None]
         energy = a * a - 2 * (s[size - 1] @ y.T)
-        rounding = ROUNDING * a * (a + 2 * np.linalg.norm(s[size - 1], axis=1)[:, None])
-        fine = 2.0**-50 * sum(y.shape) * a * (a + reach[size - 1][:, None])
-        sure = counts_within(energy, fine, inside)
-        counted = np.stack([sure[name][0] for name in ("k_in", "k_out")])
-        for index in np.flatnonzero(np.any([low != high for low, high in sure.values()], axis=0)):
-            counted[:, index] = exact.counts(int(size[index]), energy[index] - fine[index], energy[index] + fine[index])
-        within = counts_within(energy, rounding, inside)
-        parts.append(np.concatenate([counted, *within.values()]))
-    k_in, k_out, *ends = np.concatenate(parts, axis=1)
-    return Sure(k_in, k_out, {"k_in": (ends[0], ends[1]), "k_out": (ends[2], ends[3])})
+        error = 2.0**-50 * sum(y.shape) * a * (a + reach[size - 1][:, None])
+        low, high = energy - error, energy + error
+        fewest, most = count_within(low, high, np.arange(len(y)) < size[:, None])
+        for index in np.flatnonzero((fewest != most).any(axis=0)):
+            fewest[:, index] = exact.counts(int(size[index]), low[index], high[index])
+        parts.append(fewest)
+    k_in, k_out = np.concatenate(parts, axis=1)
+    return {"k_in": k_in, "k_out": k_out}
+
+
+def count_within(low: np.ndarray, high: np.ndarray, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest and the most that (K_in, K_out) can be, from ends of the energies; ``inside``: which keys are
+    selected, (N, n) each.
+    """
+    near = [np.where(inside, np.inf, end).min(axis=-1, keepdims=True) for end in (low, high)]
+    far = [np.where(inside, end, -np.inf).max(axis=-1, keepdims=True) for end in (low, high)]
+    fewest, most = (
+        np.stack([(inside & (first <= nearest)).sum(axis=-1), (~inside & (first <= farthest)).sum(axis=-1)])
+        for first, nearest, farthest in ((high, near[0], far[0]), (low, near[1], far[1]))
+    )
+    return fewest, most
 
 
 class Exact:

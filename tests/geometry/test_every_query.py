@@ -27,7 +27,7 @@ def count_differences(weights: np.ndarray, values: np.ndarray, first: np.ndarray
             sure = oracle.sure_counts(of_query[seen], values[head // group][seen], grid)
             found = [counts[head, row, : len(grid)] for counts in given]
             assert all((counts[head, row, len(grid) :] == -1).all() for counts in given)
-            wrong += int(((found[0] != sure.k_in) | (found[1] != sure.k_out)).sum())
+            wrong += int(((found[0] != sure["k_in"]) | (found[1] != sure["k_out"])).sum())
             total += len(grid)
     return wrong, total
 
@@ -124,9 +124,9 @@ def measure_slowly(weights: np.ndarray, values: np.ndarray, first: int) -> dict[
     inside, output, unseen = oracle.selected(weights, 16), alpha @ states, max(0.0, 1 - alpha.sum())
     kept = alpha[inside] @ states[inside] / (alpha[inside].sum() + unseen)
     curves = {
-        "recall_level": sure.k_in / grid,
-        "specificity_level": 1 - sure.k_out / (n - grid),
-        "precision_excess_level": (grid / (grid + sure.k_out) - grid / n) / (1 - grid / n),
+        "recall_level": sure["k_in"] / grid,
+        "specificity_level": 1 - sure["k_out"] / (n - grid),
+        "precision_excess_level": (grid / (grid + sure["k_out"]) - grid / n) / (1 - grid / n),
     }
     return {
         "n_keys": n,

@@ -89,7 +89,7 @@ class TestControls:
             weights, values = (array.repeat(2, axis=0) for array in random_head(40, 8, seed))
             values = values * (1 + 1e-6 * np.random.default_rng(seed).standard_normal((80, 1)))
             head = weights / 2, values.astype(np.float32)
-            wrong.append(disagreement(selection_counts(*head), vars(oracle.sure_counts(*head))))
+            wrong.append(disagreement(selection_counts(*head), oracle.sure_counts(*head)))
         return float(np.mean(wrong))
 
     def test_without_the_error_bound_float32_miscounts(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,11 @@ import pytest
 from geometry import selection_counts, selection_profile
 from geometry.selection import scan
 from geometry.selection.keys import compare_distances
-from geometry.selection.profile import estimate_scratch_bytes
 from geometry.selection.scan import Head, Keys, Strip
 from geometry.selection.upper_bounds import NEAR_0, XI_SMALL, XI_STAR, bound_probability
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures
 from tests.geometry.draws import HEADS, extreme_head, grouped
-from tests.memory import trace
 
 
 def test_differences_keep_the_last_digits_of_neighbours() -> None:
@@ -110,15 +108,6 @@ def test_strips_make_no_difference(kind: str, sink: bool, monkeypatch: pytest.Mo
         assert departures(given, expected) == {}
         for name in COUNTS:
             np.testing.assert_array_equal(getattr(counts, name)[0, head], expected[name])
-
-
-def test_no_more_than_a_strip_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights, values = HEADS["random"](700, 16, 0)
-    selection_profile(weights[:9], values[:9])
-    monkeypatch.setattr(scan, "STRIP_BYTES", 2**17)
-    profile, peak = trace(lambda: selection_profile(weights, values))
-    assert peak - sum(np.asarray(array).nbytes for array in vars(profile).values()) <= estimate_scratch_bytes(700, 16)
-    assert estimate_scratch_bytes(700, 16) < 4 * 700**2  # no matrix of all pairs fits in
 
 
 def test_p_is_that_of_the_definition() -> None:
