@@ -35,8 +35,8 @@ def assert_identical(given: SelectionProfile, expected: SelectionProfile, names:
 @pytest.mark.parametrize(("n", "d", "sink"), [(3, 1, False), (17, 8, True), (96, 16, False)])
 def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
     weights, values = HEADS[kind](n, d, n + d)
-    profile = selection_profile(weights, values, sink=sink)
-    assert departures(profile, oracle.profile(weights, values, sink=sink)) == {}
+    asked = {"kappas": (0.05, 0.5, 5, 500), "sink": sink}
+    assert departures(selection_profile(weights, values, **asked), oracle.profile(weights, values, **asked)) == {}
 
 
 def test_every_array_is_compared() -> None:
