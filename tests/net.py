@@ -117,7 +117,8 @@ def describe_difference(table: str, before: pa.ChunkedArray, after: pa.ChunkedAr
         wrong = (np.abs(one - other) > part * largest + CANCELLED * scale) & (one != other)
     if not wrong.any():
         return None
-    worst = int(np.nanargmax(np.where(wrong, np.abs(one - other) / largest, -1)))
+    with np.errstate(invalid="ignore"):  # of 0 and 0
+        worst = int(np.nanargmax(np.where(wrong, np.abs(one - other) / largest, -1)))
     return f"differs in {wrong.sum():,} of {len(one):,}, most {one[worst]:.9g} → {other[worst]:.9g}"
 
 
