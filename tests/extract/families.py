@@ -392,7 +392,7 @@ class Measured:
     sinks: float
     """Of the mass that eager's weights lack."""
     first_keys: bool
-    """Whether the first keys are those to which eager gives weight."""
+    """Whether the first keys are those to which eager gives weight, and no key that is not seen has any."""
 
 
 def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
@@ -507,7 +507,10 @@ def measure(family: Family) -> Measured:
         of_queries = {q: max(of_queries[q], float(d)) for q, d in zip(QUERIES, difference, strict=True)}
         lacking = 1 - rows.sum(-1)
         of_sinks = max(of_sinks, float((captured.learned_sink[layer, :, :, : size.heads] - lacking).abs().max()))
-        same_first &= bool(((rows > 0).any(dim=2).any(dim=0).int().argmax(-1) == captured.first_key[:, layer]).all())
+        first = captured.first_key[:, layer]
+        same_first &= bool(((rows > 0).any(dim=2).any(dim=0).int().argmax(-1) == first).all())
+        seen = (torch.arange(KEYS) >= first[:, None]) & (torch.arange(KEYS) <= torch.tensor(QUERIES)[:, None])
+        same_first &= not captured.weights[layer].masked_fill(seen[:, None], 0)[:, :, : size.heads].any()
         values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
         if family.values == "output":
             values = eager @ values.repeat_interleave(size.heads // size.kv_heads, dim=1)

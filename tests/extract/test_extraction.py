@@ -30,7 +30,7 @@ from extract.capture.buffers import Buffers
 from extract.capture.one_pass import Attention, Capture, capture, probe
 from extract.extraction import ExtractionReport, extract
 from extract.models import loading as models
-from extract.settings import CorpusSettings, ExtractionSettings, Shard
+from extract.settings import CorpusSettings, ExtractionSettings
 from extract.texts import corpora
 from extract.texts.corpora import Windows
 from storage.files.places import LocalPlace
@@ -244,12 +244,13 @@ def with_model(model: PreTrainedModel, inputs: Path, tmp_path: Path) -> Path:
     return save(model, folder / "tiny").parent
 
 
+@pytest.mark.parametrize("family", ["Mistral", "gpt-oss", "GPT-J"])
 def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(
-    inputs: Path, uninterrupted: Path, tmp_path: Path
+    family: str, inputs: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     tokens = opened(uninterrupted).read("tokens", ...)
     sequence, position = next(place for place in np.argwhere(~np.isin(tokens, tokens[: 2 * BATCH])) if place[1] < KEYS)
-    model = copy.deepcopy(model_of("Mistral"))
+    model = copy.deepcopy(model_of(family))
     model.get_input_embeddings().weight.data[tokens[sequence, position]] = torch.nan
     path = tmp_path / "store"
     said = refusal(with_model(model, inputs, tmp_path), path)
@@ -391,38 +392,6 @@ def test_a_model_that_cannot_even_be_tried_is_refused(
     assert f"There is not enough memory for one sequence of {KEYS} tokens" in said
     assert "lower context_length, set dtype: bfloat16 or device_map: auto, or use another device" in said
     assert not (tmp_path / "data").exists()
-
-
-# --- shards ---
-
-
-def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
-    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, asked = tmp_path / "store", []
-
-    def one(index: int, count: int = 2) -> ExtractionReport:
-        return extract(
-            settings(inputs),
-            study="tiny",
-            path=LocalPlace(path),
-            shard=Shard(index, count),
-            before=lambda sizes, layers, missing: asked.append((sizes["sequence"], len(layers), missing)),
-        )
-
-    first = one(1)
-    assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
-    assert first.row_sum_deviation is not None
-    assert 0 <= first.row_sum_deviation < ROUNDED
-    assert opened(path).find_missing() == [4, 5, 6, 7, 8]
-    with monkeypatch.context() as patched:
-        patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-        assert one(1).written == 0
-        assert one(1, 99).written == 0  # has none to do
-    assert (one(2).written, one(2).missing) == (5, 0)
-    assert asked == [(SEQUENCES, 3, SEQUENCES), (SEQUENCES, 3, 5)]  # of the store, not of the shard
-    assert tree(path) == tree(uninterrupted)
-    assert run(inputs, path).written == 0
 
 
 # --- arrays that a store may lack, and types ---
