@@ -53,8 +53,6 @@ class Written:
     config: str
     sizes: Sizes
     epsilon: str = "rms_norm_eps"
-    biases: Sizes | None = None
-    """Fields with which all of its optional biases are stored."""
 
 
 WRITTEN: Mapping[str, Written] = {
@@ -89,19 +87,15 @@ WRITTEN: Mapping[str, Written] = {
         {**_ROTARY, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
         "norm_eps",
     ),
-    "llama": Written("LlamaConfig", _ROTARY, biases={"attention_bias": True, "mlp_bias": True}),
-    "nemotron": Written("NemotronConfig", _PARTIAL, "norm_eps", {"attention_bias": True, "mlp_bias": True}),
+    "llama": Written("LlamaConfig", _ROTARY),
+    "nemotron": Written("NemotronConfig", _PARTIAL, "norm_eps"),
     "phi3": Written("Phi3Config", {**_PARTIAL, "sliding_window": 16}),
     "qwen2": Written("Qwen2Config", {**_ROTARY, "head_dim": 32}),
     "qwen2moe": Written("Qwen2MoeConfig", {**_ROTARY, **_EXPERTS, "shared_expert_intermediate_size": 80}),
-    "qwen3": Written("Qwen3Config", {**_ROTARY, "head_dim": 32}, biases={"attention_bias": True}),
+    "qwen3": Written("Qwen3Config", {**_ROTARY, "head_dim": 32}),
     "qwen35": Written("Qwen3_5TextConfig", {**_ROTARY, **_LINEAR, "head_dim": 16}),
-    "qwen3moe": Written(
-        "Qwen3MoeConfig",
-        {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True},
-        biases={"attention_bias": True},
-    ),
-    "stablelm": Written("StableLmConfig", _PARTIAL, "layer_norm_eps", {"use_qkv_bias": True}),
+    "qwen3moe": Written("Qwen3MoeConfig", {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "stablelm": Written("StableLmConfig", _PARTIAL, "layer_norm_eps"),
     "starcoder2": Written("Starcoder2Config", {**_ROTARY, "sliding_window": 16, "use_bias": True}, "norm_epsilon"),
 }
 

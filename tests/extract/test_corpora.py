@@ -10,29 +10,37 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import normalizers
+from tokenizers import normalizers, processors
 
 from extract.embedded import list_topics
 from extract.identity import hash_corpus
-from extract.settings import CorpusSettings
+from extract.settings import Bos, CorpusSettings
 from extract.texts import corpora, readers
 from extract.texts.corpora import Windows, open_documents
 from storage.errors import UserError
-from tests.extract.tiny import text, tiny_tokenizer
+from tests.extract.tiny import BOS, EOS, text, tiny_tokenizer
 from tests.refusals import read_refusal
 
 KEYS = 16
-WITH_BOS, BARE = tiny_tokenizer(), tiny_tokenizer(bos=False, eos=False)
+WITH_BOS, BARE, FRAMED = tiny_tokenizer(), tiny_tokenizer(bos=False, eos=False), tiny_tokenizer()
+FRAMED.backend_tokenizer.post_processor = processors.TemplateProcessing(
+    single=f"{BOS} {EOS} $A {EOS}", special_tokens=[(BOS, 0), (EOS, 1)]
+)
+TOKENIZERS: dict[str, tuple[Any, list[int], list[int]]] = {
+    "BOS": (WITH_BOS, [0], [1]),
+    "bare": (BARE, [], []),
+    "two tokens before a text and one after it": (FRAMED, [0, 1], [1]),
+}
+"""Tokenizers with what sequences begin with, and what packed documents are separated by."""
 
 
 def corpus(name: object, **others: object) -> CorpusSettings:
     return CorpusSettings(id=str(name), **others)
 
 
-def windows(
-    source: CorpusSettings, sequences: int = 4, seed: int = 0, keys: int = KEYS, tokenizer: Any = WITH_BOS
-) -> Windows:
-    return corpora.select_windows(source, tokenizer, keys, sequences, seed)
+def windows(source: CorpusSettings, sequences: int = 4, **others: Any) -> Windows:
+    given = {"tokenizer": WITH_BOS, "context_length": KEYS, "seed": 0} | others
+    return corpora.select_windows(source, sequences=sequences, **given)
 
 
 def refusal(source: CorpusSettings, **others: Any) -> str:
@@ -61,8 +69,9 @@ def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
     first = windows(corpus(book))
     assert windows(corpus(book)) is first
     assert len(opened) == 1
-    for number, other in enumerate(({"seed": 1}, {"keys": KEYS + 1}, {"sequences": 5}, {"tokenizer": BARE}), start=2):
-        assert not np.array_equal(windows(corpus(book), **other).tokens, first.tokens)
+    others = {"seed": 1, "context_length": KEYS + 1, "sequences": 5, "tokenizer": BARE}
+    for number, (name, other) in enumerate(others.items(), start=2):
+        assert not np.array_equal(windows(corpus(book), **{name: other}).tokens, first.tokens)
         assert len(opened) == number
     book.write_text(text(3000)[::-1], encoding="utf-8")
     second = windows(corpus(book))
@@ -76,11 +85,14 @@ DOCUMENTS = st.lists(
 
 
 @settings(max_examples=10)
-@given(texts=DOCUMENTS, keys=st.integers(2, 9), pack=st.booleans(), with_bos=st.booleans())
-def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, with_bos: bool) -> None:
+@given(
+    texts=DOCUMENTS, keys=st.integers(3, 9), pack=st.booleans(), kind=st.sampled_from([*TOKENIZERS]), bare=st.booleans()
+)
+def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, kind: str, bare: bool) -> None:
     """Asked for every window there is, the choice holds each exactly once; asked for one more, it says so."""
-    tokenizer = WITH_BOS if with_bos else BARE
-    start, end = ([0], [1]) if with_bos else ([], [])
+    tokenizer, start, end = TOKENIZERS[kind]
+    bos: Bos = "never" if bare else "auto"
+    start = [] if bare else start
     size = keys - len(start)
     encoded = [tokenizer(document, add_special_tokens=False)["input_ids"] for document in texts]
     streams = [[token for ids in encoded for token in ids + end]] if pack else encoded
@@ -89,10 +101,10 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
     with tempfile.TemporaryDirectory() as folder:
         source = corpus(write_jsonl(Path(folder) / "documents.jsonl", texts), pack=pack)
         if expected:
-            chosen = windows(source, len(expected), keys=keys, tokenizer=tokenizer)
+            chosen = windows(source, len(expected), context_length=keys, tokenizer=tokenizer, bos=bos)
             assert sorted(chosen.tokens.tolist()) == expected
             assert (chosen.documents_read, chosen.documents_skipped) == (len(texts), skipped)
-        message = refusal(source, sequences=len(expected) + 1, keys=keys, tokenizer=tokenizer)
+        message = refusal(source, sequences=len(expected) + 1, context_length=keys, tokenizer=tokenizer, bos=bos)
     there = f"{len(expected)} of {len(expected) + 1} requested sequences of {keys} tokens (documents: {len(texts)}, "
     assert there in message
 
@@ -130,6 +142,8 @@ def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     assert f"{there} of 99 requested sequences of {KEYS} tokens (documents: 4, tokens: {tokens});" in said
     assert "set pack to join documents that are too short, of which there are 3" in said
     assert "set pack" not in refusal(corpus(path, pack=True), sequences=99)
+    said = read_refusal(windows, corpus(path), context_length=2, tokenizer=FRAMED)
+    assert "Every sequence begins with <s> </s>, which leaves no room for text in 2 tokens" in said
 
 
 @pytest.mark.parametrize("name", ["embedded", "prose"])
@@ -138,7 +152,7 @@ def test_the_texts_that_are_shipped(name: str) -> None:
     texts = list(open_documents(corpus(name), 0)[0])
     held_out = [page for _, page in list_topics("held_out")]
     assert (texts == held_out) is (name == "embedded")
-    chosen = windows(corpus(name), sequences=16, keys=64)
+    chosen = windows(corpus(name), sequences=16, context_length=64)
     assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in each for each in texts)
     assert chosen.sha256 == hash_corpus(corpus(name))
     if name == "prose":
@@ -150,10 +164,10 @@ def test_the_texts_that_are_shipped(name: str) -> None:
 # --- random tokens, twice ---
 
 
-@pytest.mark.parametrize(("keys", "tokenizer"), [(2, WITH_BOS), (17, WITH_BOS), (16, BARE)])
-def test_repeated_tokens_are_ordinary_ones_twice(keys: int, tokenizer: Any) -> None:
-    chosen = windows(corpus("repeated"), sequences=50, keys=keys, tokenizer=tokenizer)
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+@pytest.mark.parametrize(("keys", "kind"), [(2, "BOS"), (17, "BOS"), *((16, kind) for kind in TOKENIZERS)])
+def test_repeated_tokens_are_ordinary_ones_twice(keys: int, kind: str) -> None:
+    tokenizer, start, _ = TOKENIZERS[kind]
+    chosen = windows(corpus("repeated"), sequences=50, context_length=keys, tokenizer=tokenizer)
     assert chosen.tokens.shape == (50, keys)
     assert (chosen.tokens[:, : len(start)] == start).all()
     body = chosen.tokens[:, len(start) :]
@@ -185,14 +199,6 @@ def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
     known = {row.tobytes() for row in used}
     assert any(row.tobytes() in known for row in everything[6:26])  # it would have been
     assert not any(row.tobytes() in known for row in found)
-
-
-def test_a_corpus_that_runs_out_of_held_out_text(tmp_path: Path) -> None:
-    source = corpus(write_jsonl(tmp_path / "short.jsonl", [text(40)]))
-    used = windows(source, sequences=2).tokens
-    assert len(corpora.select_held_out(source, WITH_BOS, used, 0, 2)) == 2
-    said = read_refusal(corpora.select_held_out, source, WITH_BOS, used, 0, 999)
-    assert "of 999 requested held-out sequences of 16 tokens after the 2 of the study; request fewer" in said
 
 
 @pytest.mark.parametrize("change", ["text", "tokenizer"])

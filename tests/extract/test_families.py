@@ -18,6 +18,8 @@ from extract.capture.attention import Weighting, compute_query_weights
 from extract.capture.batches import check_row, read_alone
 from extract.capture.buffers import Buffers
 from extract.capture.one_pass import Capture, capture, probe
+from extract.effects import sparsity
+from extract.effects.rows import LargestWeights, RowSums, read_rows
 from extract.models.architectures import OTHER_KINDS
 from geometry.quantities import PATTERNS, TOP_KEYS, QueryMeasures, list_declared
 from geometry.selection.every_query import Contexts, measure_queries
@@ -319,6 +321,37 @@ def test_other_definitions_and_value_states_of_other_keys_would_be_noticed() -> 
     assert jumps > 0.1
     for name, definition in OTHER_DEFINITIONS.items():
         assert farthest(captured, family, definition) > 1000 * RECEIVED, name
+
+
+@pytest.mark.parametrize("name", ["Gemma 2", "gpt-oss", "GPT-J"])  # caps and windows, learned sinks, two passes
+def test_rows_handed_over_in_blocks_are_those_of_eager_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums and largest weights are those of whole matrices."""
+    for part in (sparsity, two_pass):
+        monkeypatch.setattr(part, "BLOCK_BYTES", 7 * 2 * 4 * KEYS * 4)
+    model, attention, expected = model_of(name), attention_of(name), plain_of(name).weights
+    found = {layer: torch.full(weights.shape[1:], torch.nan) for layer, weights in expected.items()}
+    layers, heads = len(attention.layers), max(size.heads for size in attention.layers)
+    sums, of_matrices = (RowSums.begin(ids()[1], layers, heads) for _ in range(2))
+    kept, of_whole = (LargestWeights(KEYS, np.ones((layers, heads), bool)) for _ in range(2))
+
+    def take(layer: int, at: Tensor, weights: Tensor) -> None:
+        assert len(at) < KEYS
+        assert found[layer][:, at].isnan().all()
+        found[layer][:, at] = 0
+        found[layer][:, at, : weights.shape[-1]] = weights.clone()
+        sums.take(layer, at, weights)
+        kept.take(layer, at, weights)
+
+    read_rows(model, attention, ids()[1], take)
+    for layer, weights in expected.items():
+        torch.testing.assert_close(found[layer], weights[1].float(), rtol=0, atol=2e-5)
+        of_matrices.take(layer, torch.arange(KEYS), found[layer])
+        of_whole.take(layer, torch.arange(KEYS), found[layer])
+        for head in range(len(found[layer])):
+            for one, other in zip(kept.join(layer, head), of_whole.join(layer, head), strict=True):
+                np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(sums.sums, of_matrices.sums, rtol=1e-6)
+    np.testing.assert_array_equal(sums.largest, of_matrices.largest)
 
 
 # --- refused, and the page ---

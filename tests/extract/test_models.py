@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
@@ -21,6 +20,7 @@ from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.families import Family, every_kind
+from tests.extract.gguf_files import write_gguf
 from tests.extract.tiny import (
     change_config,
     compute_logits,
@@ -200,6 +200,8 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
         Path(shutil.copytree(checkpoint, tmp_path / name))
         for name in ("pickled", "sharded", "evil", "damaged", "other", "bare")
     )
+    (tmp_path / "file").mkdir()
+    write_gguf(tmp_path / "file" / "tiny.gguf")  # which needs nothing else
     (bare / "model.safetensors").unlink()
     only_pickles(pickled)
     split_weights(sharded, "a.safetensors", "b.safetensors")
@@ -207,9 +209,13 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     cut_short(damaged)
     change_config(other, intermediate_size=32)
     names = [*REFUSALS, "acme/tiny", "acme/pickled", "acme/sharded", "acme/evil", "acme/damaged", "acme/other"]
-    served = {name: tmp_path / name.removeprefix("acme/") for name in (*names, "acme/bare") if name not in REFUSALS}
-    with serve(served) as hub:
-        asked = {name: {} for name in names} | {"acme/bare": {"weights": "random"}}
+    asked = (
+        {name: {} for name in names}
+        | {"acme/bare": {"weights": "random"}, "acme/file": {"gguf": "tiny.gguf"}}
+        | {"acme/empty": {"gguf": "tiny.gguf"}}
+    )
+    (tmp_path / "empty").mkdir()
+    with serve({name: tmp_path / name.removeprefix("acme/") for name in asked if name not in REFUSALS}) as hub:
         said = ask_hub(asked, tmp_path / "home", hub.address)
     assert said["acme/tiny"][:2] == said["acme/sharded"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "names the weights 'evil.bin'; only safetensors files are read" in said["acme/evil"]
@@ -229,14 +235,10 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     assert "no config.json" in said["acme/no-config"]
     assert "safetensors" in said["acme/pickled"]
     assert said["acme/bare"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert said["acme/file"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert "F32, converted to float32" in said["acme/file"][2]
+    assert said["acme/empty"].endswith("has no tiny.gguf on the Hugging Face hub; check its name")
     assert "'weights': 'random'" in said["acme/bare"][2], "no weights are downloaded for random ones"
-
-
-def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    said = refusal("acme/never-downloaded")
-    assert "nor in the local cache, and the Hugging Face hub cannot be reached" in said
-    assert "check the network and HF_HUB_OFFLINE" in said
 
 
 @pytest.mark.one_case

@@ -141,18 +141,10 @@ def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
     assert abs(np.corrcoef(residuals)[0, 1]) < 0.6  # each query has noise of its own
 
 
-def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) -> None:
+def test_the_same_is_drawn_again(uninterrupted: Path, tmp_path: Path) -> None:
     report = run(tmp_path / "store")
     assert (report.sequences, report.written, report.documents_read, report.documents_skipped) == (5, 5, 0, 0)
     assert report.row_sum_deviation < KEYS * 2.0**-24
-    store = SequenceStore.open(report.path, TENSORS)
-    sizes = {"sequence": 5, "query": 2, "layer": 2, "head": 6, "kv_head": 3, "key": KEYS, "head_dim": 48}
-    assert store.sizes == sizes
-    assert (store.array("query_position")[:] == QUERIES).all()
-    assert (store.array("tokens")[:] == np.arange(KEYS)).all()
-    assert (store.array("first_key")[:] == 0).all()
-    assert store.provenance["settings"] == settings().model_dump(mode="json")
-    assert store.provenance["versions"]["device"] == "cpu"
     assert tree(Path(report.path)) == tree(uninterrupted)
 
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from extract.settings import CorpusSettings
 from extract.texts import corpora
 from extract.texts.decoding import BROKEN, decode_sequences, name_tokens
 from extract.texts.decoding import encode_text as encode
-from extract.texts.tokenization import find_frame, find_start, spell_tokens
+from extract.texts.tokenization import find_start, spell_tokens
+from tests.extract import tiny
 from tests.extract.gguf_files import make_model, write_gguf
-from tests.extract.tiny import VOCABULARY, settings, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import settings, text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 SPECIAL = ("<s>", "</s>", "[gMASK]", "<sop>")
@@ -54,21 +56,7 @@ def split_digits() -> Any:
     return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
-def make_byte_level(pre: Any = None, normalizer: Any = None, vocabulary: int = VOCABULARY) -> Tokenizer:
-    """A byte-level tokenizer whose first tokens are special."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre or pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if normalizer:
-        tokenizer.normalizer = normalizer
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=list(SPECIAL),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([text(500) + WRITTEN * 9], trainer)
-    return tokenizer
+make_byte_level = partial(tiny.make_byte_level, special=SPECIAL, more=WRITTEN * 9)
 
 
 def make_sentencepiece(*, prefix: bool = True) -> Tokenizer:
@@ -169,30 +157,6 @@ def test_files_that_disagree_about_bos_are_refused_unless_the_study_decides(tmp_
     said = read_refusal(describe, settings(folder))
     assert "says add_bos_token, but its tokenizer.json puts no BOS before a text" in said
     assert (begin(folder, "always"), begin(folder, "never")) == (["<s>"], [])
-
-
-def test_windows_repeat_the_start_and_hold_no_end(tmp_path: Path) -> None:
-    """Packed documents are separated by EOS alone."""
-    tokenizer = read(save(begin_with(make_byte_level(), "[gMASK]", "<sop>", end="<s>"), tmp_path / "model"))
-    lines = [text(20, seed=seed) for seed in range(12)]
-    (tmp_path / "book.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
-    corpus = CorpusSettings(id=str(tmp_path / "book.jsonl"), pack=True)
-    chosen = corpora.select_windows(corpus, tokenizer, 16, 30, 0)
-    start = tokenizer.convert_tokens_to_ids(["[gMASK]", "<sop>"])
-    eos, plain = tokenizer.eos_token_id, [encode(tokenizer, line) for line in lines]
-    stream = [index for ids in plain for index in [*ids, eos]]
-    expected = {tuple(start + stream[at : at + 14]) for at in range(0, len(stream) - 13, 14)}
-    assert {tuple(row) for row in chosen.tokens.tolist()} <= expected
-    assert (chosen.tokens == eos).any()
-    assert chosen.special_tokens == 0
-    assert find_frame(tokenizer) == (start, tokenizer.convert_tokens_to_ids(["<s>"]))
-    asked = corpora.select_windows(corpus, tokenizer, 16, 2, 0, "never").tokens
-    assert not set(start) & set(asked.flatten().tolist())
-    repeated = corpora.select_windows(CorpusSettings(id="repeated"), tokenizer, 16, 2, 0).tokens
-    assert (repeated[:, :2] == start).all()
-    assert (repeated[:, 2:9] == repeated[:, 9:]).all()
-    said = read_refusal(lambda given: corpora.select_windows(given, tokenizer, 2, 1, 0), corpus)
-    assert "Every sequence begins with [gMASK] <sop>, which leaves no room for text in 2 tokens" in said
 
 
 def test_the_spelling_of_a_special_token_is_text(tmp_path: Path) -> None:
@@ -360,16 +324,8 @@ def test_the_longest_run_of_spaces_that_gemma_has_is_one_token(tmp_path: Path, m
         assert [len(name) for name in named][: len(widths)] == widths
 
 
-def fall_back() -> PreTrainedTokenizerFast:
-    """A tokenizer as SentencePiece's: words, and every byte as a token of its own."""
-    pieces = {"<unk>": 0, **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)}}
-    pieces |= {piece: 257 + index for index, piece in enumerate(["▁", "a", "e", "G", "r", "ß"])}
-    backend = Tokenizer(models.BPE(pieces, [], unk_token="<unk>", byte_fallback=True))
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
-
-
-TOKENIZERS = {"bytes": tiny_tokenizer(), "byte fallback": fall_back()}
+FALLBACK = PreTrainedTokenizerFast(tokenizer_object=make_sentencepiece())
+TOKENIZERS = {"bytes": tiny_tokenizer(), "byte fallback": FALLBACK}
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
@@ -378,8 +334,8 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
 
 def spell(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Ids of the bytes of a text, one for each, whatever the tokenizer would merge."""
-    if tokenizer is TOKENIZERS["byte fallback"]:
-        return [1 + byte for byte in text.encode()]
+    if tokenizer is FALLBACK:
+        return [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in text.encode()]
     byte_of = {tokenizer.decode([index]): index for index in range(tokenizer.vocab_size)}
     whole = {text: tokenizer(text, add_special_tokens=False)["input_ids"] for text in {*text}}
     return [index for letter in text for index in ([byte_of[letter]] if letter in byte_of else whole[letter])]

@@ -2,15 +2,16 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from extract.hub import silence_libraries
 from extract.models.loading import describe, load
@@ -50,16 +51,11 @@ _CONFIGS: dict[str, tuple[str, Mapping[str, object]]] = {
 }
 
 
-def tiny_config(architecture: str, **overrides: object) -> PreTrainedConfig:
-    """The configuration of a 3-layer model of width 64; windows of ``WINDOW`` keys where the family has windows."""
-    config, settings = _CONFIGS[architecture]
-    return getattr(transformers, config)(**{**settings, **overrides})
-
-
 def tiny_model(architecture: str = "llama", seed: int = 0, **overrides: object) -> PreTrainedModel:
-    """A seeded random model in eval mode."""
+    """A seeded random model of 3 layers of width 64, with windows of ``WINDOW`` keys if its family has any."""
+    config, settings = _CONFIGS[architecture]
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(tiny_config(architecture, **overrides)).eval()
+    return AutoModelForCausalLM.from_config(getattr(transformers, config)(**{**settings, **overrides})).eval()
 
 
 def text(words: int, seed: int = 0) -> str:
@@ -70,18 +66,28 @@ def text(words: int, seed: int = 0) -> str:
     return "\n".join(" ".join(chosen[start : start + 12]) + "." for start in range(0, words, 12)) + "\n"
 
 
-def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of ``VOCABULARY`` tokens, trained on ``text``, with or without BOS and EOS."""
+def make_byte_level(
+    pre: Any = None, normalizer: Any = None, special: Sequence[str] = (BOS, EOS), more: str = ""
+) -> Tokenizer:
+    """A byte-level BPE tokenizer of ``VOCABULARY`` tokens, the first of them special, trained on ``text`` and more."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if normalizer:
+        tokenizer.normalizer = normalizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[BOS, EOS],
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([text(2000)], trainer)
+    tokenizer.train_from_iterator([text(2000) + more], trainer)
+    return tokenizer
+
+
+def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer, with or without BOS and EOS."""
+    tokenizer = make_byte_level()
     if bos:
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, 0)])
     return PreTrainedTokenizerFast(
