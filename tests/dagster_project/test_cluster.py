@@ -1,6 +1,7 @@
 """Metrics and fits on a Dask cluster: bytes as on threads, nothing lost with a worker, refusals of one line."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from sysconfig import get_python_version
 from threading import Timer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from dask import config as dask_config
@@ -31,15 +33,17 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
-from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
 from tests.dagster_project.driver import files
 from tests.memory import trace
 from tests.storage.earlier import rewrite
 
-pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
-LAYERS, SEQUENCES = 12, 3
+distributed = pytest.importorskip("distributed", reason="distributed, Dask's scheduler, is not installed")
+
+LAYERS, SEQUENCES, WORKERS = 12, 3, 2
 
 
 def on(address: str, study: Study = STUDY) -> Study:
@@ -68,26 +72,26 @@ def threads(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster that tests share, since a worker takes seconds to import what it needs; see ``ready``."""
-    with running(tmp_path_factory.mktemp("dask")) as started:
+def processes(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[LocalCluster]":
+    """A cluster that tests share, whose workers are started again if they end; see ``dask``."""
+    folder = tmp_path_factory.mktemp("dask")
+    options = {"threads_per_worker": 1, "dashboard_address": None, "local_directory": str(folder)}
+    with (
+        mock.patch.dict(os.environ, OMP_NUM_THREADS="1"),
+        distributed.LocalCluster(n_workers=WORKERS, **options) as started,
+    ):
         yield started
 
 
-def ready(processes: Cluster, workers: int = 1) -> Cluster:
-    """The cluster with so many workers that have joined and imported; what earlier tests killed is started again."""
-    processes.mend(workers)
-    with cluster.use_scheduler(processes.address) as client:
+@pytest.fixture
+def dask(processes: "LocalCluster", patient: None) -> "LocalCluster":  # noqa: ARG001 (in this order)
+    """The cluster with all its workers, which have joined and imported what they need."""
+    processes.scale(WORKERS)
+    with cluster.use_scheduler(processes.scheduler_address) as client:
         assert client is not None
-        client.wait_for_workers(workers, timeout=120)
+        client.wait_for_workers(WORKERS, timeout=120)
         client.run(import_module, cluster.__name__)
     return processes
-
-
-@pytest.fixture
-def dask(processes: Cluster, patient: None) -> Cluster:  # noqa: ARG001 (in this order)
-    """A cluster with a worker at least."""
-    return ready(processes)
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +156,7 @@ def when_in_hand(held: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
 
 @pytest.mark.slow
 def test_fits_and_expectations_are_those_of_threads(
-    threads: Home, dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    threads: Home, dask: "LocalCluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere, parallel = (
         Home(tmp_path),
@@ -172,8 +176,8 @@ def test_fits_and_expectations_are_those_of_threads(
     )
     for name in ("assumption_norms", *parallel):
         making.summarise(threads, NAME, study, [name])
-        making.summarise(elsewhere, NAME, on(dask.address, study), [name])
-        assert connections[-2:] == ["threads", dask.address if name in parallel else "threads"]
+        making.summarise(elsewhere, NAME, on(dask.scheduler_address, study), [name])
+        assert connections[-2:] == ["threads", dask.scheduler_address if name in parallel else "threads"]
         for table in find_asset(name).tables:
             here, there = (making.rows(home, NAME, table) for home in (threads, elsewhere))
             assert repr(there) == repr(here) != "[]"
@@ -181,23 +185,23 @@ def test_fits_and_expectations_are_those_of_threads(
 
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_no_worker_at_work(
-    tmp_path: Path, dask: Cluster, held: Path, when_in_hand: Callable[..., None]
+    tmp_path: Path, dask: "LocalCluster", held: Path, when_in_hand: Callable[..., None]
 ) -> None:
     def interrupt() -> None:
         Timer(0.5, (held / "go").touch).start()
         raise KeyboardInterrupt
 
     home = with_tensors(Home(tmp_path))
-    when_in_hand(1, len(dask.workers), interrupt)
+    when_in_hand(1, WORKERS, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        making.measure(home, NAME, on(dask.address))
+        making.measure(home, NAME, on(dask.scheduler_address))
     assert (held / "go").exists(), "the lock is kept until no worker has a layer in hand"
     assert len(open_metrics(home).find_missing()) == LAYERS - 1, "which it does not write"
 
 
 @pytest.mark.slow
 def test_a_run_waits_for_workers_of_one_that_was_killed(
-    tmp_path: Path, dask: Cluster, held: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dask: "LocalCluster", held: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, prepare, go = with_tensors(Home(tmp_path), 2), measuring._prepare, held / "go"
 
@@ -212,19 +216,21 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         prepare(*given)
 
     monkeypatch.setattr(measuring, "_prepare", checked)
-    with cluster.use_scheduler(dask.address) as killed:
+    with cluster.use_scheduler(dask.scheduler_address) as killed:
         assert killed is not None
         task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} layer-0")
         while not any(killed.run(cluster._has_running_task, str(home.metrics(NAME))).values()):
             time.sleep(0.01)
         task.release()
         Timer(0.3, (held / "go").touch).start()
-        assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
+        assert making.measured(making.measure(home, NAME, on(dask.scheduler_address))) == 2
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster.use_scheduler(dask.address) as client:
+def test_workers_that_cannot_do_it_are_refused(
+    tmp_path: Path, dask: "LocalCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.use_scheduler(dask.scheduler_address) as client:
         assert client is not None
         with cluster.place_probes(client, [LocalPlace(tmp_path)]) as probes:
             cluster.check_probes(probes)
@@ -257,24 +263,26 @@ def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, mo
         recorded.write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.1\n")
         monkeypatch.setattr(cluster, "LIBRARIES", (library,))
         cluster.find_versions.cache_clear()
-        with pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ {said}"), cluster.use_scheduler(dask.address):
+        with (
+            pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ {said}"),
+            cluster.use_scheduler(dask.scheduler_address),
+        ):
             pass
     cluster.find_versions.cache_clear()
 
 
 @pytest.mark.long
 def test_a_worker_killed_in_mid_run_changes_no_byte(
-    tmp_path: Path, threads: Home, processes: Cluster, held: Path, when_in_hand: Callable[..., None]
+    tmp_path: Path, threads: Home, dask: "LocalCluster", held: Path, when_in_hand: Callable[..., None]
 ) -> None:
-    dask, home = ready(processes, workers=2), with_tensors(Home(tmp_path / "data"))
+    home = with_tensors(Home(tmp_path / "data"))
 
     def kill_one() -> None:
-        kill(dask.workers[1])
+        os.kill(dask.workers[1].pid, signal.SIGKILL)
         (held / "go").touch()
 
-    when_in_hand(2, 2, kill_one)
-    made = making.measure(home, NAME, on(dask.address))
-    assert dask.workers[1].poll() is not None, "a worker was killed"
+    when_in_hand(2, WORKERS, kill_one)
+    made = making.measure(home, NAME, on(dask.scheduler_address))
     assert making.measured(made) == LAYERS
     found, wanted = (files(Path(str(of.metrics(NAME)))) for of in (home, threads))
     assert found == wanted
@@ -283,7 +291,7 @@ def test_a_worker_killed_in_mid_run_changes_no_byte(
 
 @pytest.mark.long
 def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
-    tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dask: "LocalCluster", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deadly(number: int, others: str) -> int:
         if number == 3:
@@ -295,7 +303,7 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
     def allow(failures: int, dask_scheduler: Any) -> None:
         dask_scheduler.allowed_failures = failures
 
-    with cluster.use_scheduler(dask.address) as client:
+    with cluster.use_scheduler(dask.scheduler_address) as client:
         assert client is not None
         client.run_on_scheduler(allow, 0)
         others = tmp_path / "others"
@@ -307,8 +315,7 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
         with pytest.raises(UserError, match="1 Dask workers that were given sequence 3 ended, most likely for lack of"):
             next(results)
         client.run_on_scheduler(allow, 3)
-        for worker in dask.workers:
-            kill(worker)
+        dask.scale(0)
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
         with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
             list(
@@ -330,10 +337,10 @@ def test_tensors_that_are_replaced_meanwhile_are_not_measured(
     home, metrics, layers = begun(tmp_path)
     measure = measurement._measure_sequence
 
-    def replace(tensors: SequenceStore, queries: Any, analysis: Any, layer: int, sequence: int, device: Any) -> Any:
+    def replace(tensors: SequenceStore, queries: Any, analysis: Any, layer: int, sequence: int, *rest: Any) -> Any:
         if sequence == replaced_at:
             rewrite(Path(str(home.tensors(NAME))), provenance=tensors.provenance | {"study": "another"})
-        return measure(tensors, queries, analysis, layer, sequence, device)
+        return measure(tensors, queries, analysis, layer, sequence, *rest)
 
     monkeypatch.setattr(measurement, "_measure_sequence", replace)
     with pytest.raises(UserError, match="were replaced while a Dask worker measured them; run again"):
@@ -416,10 +423,9 @@ def ask_as_a_stranger(address: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_local_cluster_obeys_no_other_user(dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_cluster_obeys_no_other_user(dask: "LocalCluster", monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    dask.mend(1)
-    code, said = ask_as_a_stranger(dask.address)
+    code, said = ask_as_a_stranger(dask.scheduler_address)
     assert (code, said.splitlines()[0]) == (0, f"ran as {os.getuid()}"), "without TLS, its function runs as this user"
     with cluster.use_scheduler("local") as client:
         assert client is not None
