@@ -108,17 +108,3 @@ def test_the_python_of_the_page(here: Path) -> None:
     assert len(names["curve"]) == 5 + 11 + 23
     exec(second, names)
     assert duckdb.read_csv(str(here / "studies.csv")).count("*").fetchall() == [(1,)]
-
-
-@pytest.mark.parametrize("name", re.findall(r"\]\(([^)]+)\)", PAGE))
-def test_the_links_of_the_page(name: str) -> None:
-    assert (DOCS / name).exists()
-
-
-WAYS = re.findall(r"`((?:[a-z_]+/)+)[^`]*`", (DOCS / "contributing.md").read_text(encoding="utf-8"))
-"""The folders that contributors are sent to."""
-
-
-def test_contributors_are_sent_to_folders_that_there_are() -> None:
-    assert len(WAYS) > 10
-    assert [way for way in WAYS if not (DOCS.parent / way).is_dir()] == []

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.command.cli import app
 from dagster_project.defs.schedules import SCHEDULE_VARIABLE
 from dagster_project.study.home import HOME_VARIABLE
 from tests.dagster_project.driver import attention_geometry
@@ -54,9 +53,3 @@ def test_the_units_set_what_our_commands_set() -> None:
     given = {name for line in shlex.split(unit, comments=True) for name in SET.findall(line)}
     assert given == {HOME_VARIABLE, SCHEDULE_VARIABLE}
     assert re.search(r"^ExecStart=\S+/attention-geometry ui$", unit, re.MULTILINE), "others obey any website"
-
-
-def test_the_page_names_only_commands_that_there_are() -> None:
-    named = set(re.findall(r"attention-geometry ([a-z]+)", PAGE.read_text(encoding="utf-8")))
-    assert named <= {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert {"doctor", "clear", "refresh"} <= named

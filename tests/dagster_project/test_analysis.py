@@ -4,11 +4,10 @@ import doctest
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -250,58 +249,20 @@ def test_a_model_without_weights_is_refused() -> None:
 # --- several threads, and Ctrl-C ---
 
 
-def run_at_once(*calls: Callable[[], Any]) -> list[Any]:
-    """What calls return that begin at the same time, each in a thread of its own."""
-    begin = Barrier(len(calls))
-
-    def wait(call: Callable[[], Any]) -> Any:
-        begin.wait()
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(wait, call) for call in calls]]
-
-
 def test_several_threads_measure_one_model_and_leave_it_as_it_was() -> None:
     model, loud = tiny_model("gpt2").train(), transformers_logging.get_verbosity()
     before, alone = state(model), analyze(model, TOKENIZER, TEXT)
-    found = run_at_once(*[partial(analyze, model, TOKENIZER, TEXT)] * 2)
+    begin = Barrier(2)
+
+    def measure(_: int) -> Analysis:
+        begin.wait()
+        return analyze(model, TOKENIZER, TEXT)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(measure, range(2)))
     assert state(model) == before
     assert transformers_logging.get_verbosity() == loud
     assert all(one.top_keys.equals(alone.top_keys) for one in found), "no dropout of another thread's training"
-
-
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize(("architecture", "own"), [("gpt2", "sdpa"), ("mistral", "eager"), ("gpt_oss", "eager")])
-def test_another_thread_computes_with_the_models_own_attention_meanwhile(
-    architecture: str, own: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At every layer of the analysis, another thread runs the whole model, from before and to after the exchange."""
-    model = tiny_model(architecture)
-    with suppress(ValueError):  # some have no SDPA
-        model.set_attn_implementation(own)
-    ids = torch.tensor([TOKENIZER(TEXT)["input_ids"]])
-
-    @torch.inference_mode()
-    def generate() -> torch.Tensor:
-        short = torch.nn.functional.pad(ids[:, :8], (2, 0), value=1)  # padding needs a mask
-        mask = torch.nn.functional.pad(torch.ones_like(ids[:, :8]), (2, 0))
-        given = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 1}
-        return torch.cat(
-            (model(ids).logits[0].flatten(), model.generate(short, attention_mask=mask, **given).flatten())
-        )
-
-    expected, record, others = generate(), capturing._LayerRecorder.record, []
-
-    def record_later(*given: Any) -> None:
-        with ThreadPoolExecutor(1) as pool:
-            others.append(pool.submit(generate).result())
-        record(*given)
-
-    monkeypatch.setattr(capturing._LayerRecorder, "record", record_later)
-    analyze(model, TOKENIZER, TEXT)
-    assert len(others) == 6, "probed and captured"
-    assert all(torch.equal(other, expected) for other in others)
 
 
 @contextmanager
@@ -312,25 +273,39 @@ def use_recorder(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
-def test_a_pass_that_is_under_way_ends_with_the_masks_it_began_with() -> None:
-    """The model's attention is exchanged, or restored, between its layers."""
-    model = tiny_model()
-    model.set_attn_implementation("eager")
+@pytest.mark.one_case(others="long")
+@pytest.mark.parametrize(("architecture", "own"), [("llama", "eager"), ("gpt2", "sdpa"), ("gpt_oss", "eager")])
+def test_a_pass_of_another_thread_computes_with_the_models_own_attention(architecture: str, own: str) -> None:
+    """It begins while the model's attention is exchanged, or that is exchanged, or restored, between its layers."""
+    model = tiny_model(architecture)
+    with suppress(ValueError):  # some have no SDPA
+        model.set_attn_implementation(own)
     ids = torch.tensor([TOKENIZER(TEXT)["input_ids"]])
-    with torch.inference_mode():
-        expected = model(ids).logits
-    for at in range(3):
+    short = torch.nn.functional.pad(ids[:, :8], (2, 0), value=1)  # padding needs a mask
+    mask = torch.nn.functional.pad(torch.ones_like(ids[:, :8]), (2, 0))
+
+    @torch.inference_mode()
+    def compute() -> torch.Tensor:
+        return torch.cat([model(ids).logits[0], model(short, attention_mask=mask).logits[0]])
+
+    expected = compute()
+    with use_recorder(model):
+        assert torch.equal(compute(), expected)
+    for layer in find_layers(model):
         inside = ExitStack()
-        layer = model.model.layers[at]
         hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.enter_context(use_recorder(model)))
-        with torch.inference_mode(), inside:
-            assert torch.equal(model(ids).logits, expected)
+        with inside:
+            assert torch.equal(compute(), expected)
         hook.remove()
         inside.enter_context(use_recorder(model))
         hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.close())
-        with torch.inference_mode():
-            assert torch.equal(model(ids).logits, expected)
+        assert torch.equal(compute(), expected)
         hook.remove()
+
+
+def find_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
+    """The layers of a tiny model."""
+    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
 
 
 # --- the page ---

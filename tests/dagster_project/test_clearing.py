@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import re
 import shutil
 from contextlib import closing
@@ -17,13 +16,11 @@ from dagster_project.upkeep import doctor
 from dagster_project.upkeep.clearing import clean, clear_study, find_leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
-from storage.files import staging
 from storage.files.locks import hold_lock
 from storage.files.objects import RemotePlace
 from storage.files.parts import INPUTS
 from storage.files.places import LocalPlace
-from storage.warehouse.connection import connect, read_provenance
-from storage.warehouse.connection import verify as verify_database
+from storage.warehouse.connection import connect
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, files
 from tests.storage.leftovers import ended, unfinished
@@ -255,20 +252,6 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     assert not [path for path in find_leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
 
 
-def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    litter(copied, *HALF[:2], pages(ended())[0])
-
-    def read_only(*_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(staging, "delete", read_only)
-    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
-    assert (cleaned.code, cleaned.text.count("kept: it cannot be removed: Read-only file system")) == (0, 3)
-    monkeypatch.setattr(Home, "claim", full)
-    cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
-    assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
-
-
 def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,21 +264,6 @@ def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
         assert find_leftovers(home) == [folder / "worker-dead"]
         assert [(removed.path, removed.bytes) for removed in clean(home)] == [(LocalPlace(folder / "worker-dead"), 100)]
     assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
-
-
-@pytest.mark.slow  # looks for such a place, and lands
-def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(copied: Path) -> None:
-    """What it was made of can be read, so that it counts as current."""
-    path = copied / "warehouse" / "mine.duckdb"
-    whole, draw = path.read_bytes(), random.Random(0)
-    while not (verify_database(path) and read_provenance(copied / "warehouse", "mine")):
-        content = bytearray(whole)
-        content[draw.randrange(len(content))] ^= 1
-        path.write_bytes(content)
-    (found,) = damages(Home(copied))
-    assert found.endswith("rebuild it: attention-geometry run mine --force warehouse")
-    making.make(Home(copied), "mine", ["warehouse"], force=True)
-    assert damages(Home(copied)) == []
 
 
 @pytest.mark.long

@@ -48,21 +48,6 @@ def read_card(folder: Path) -> tuple[dict[str, object], str]:
     return yaml.safe_load(metadata), rest
 
 
-def test_the_card_names_every_file_and_its_size(hosted: Path) -> None:
-    metadata, rest = read_card(hosted)
-    configs = metadata.pop("configs")
-    assert metadata.keys() == {"pretty_name", "license", "tags"}
-    assert metadata["license"] == "cc-by-4.0"
-    named = {config["data_files"] for config in configs} | {DATABASE, CARD, MARKER}
-    assert named == {path.name for path in hosted.iterdir()}
-    assert [config["config_name"] for config in configs if config.get("default")] == ["head_measures"]
-    rows = dict(re.findall(r"^\| \[(\S+)\]\(\1\) \| [\d,]+ \| ([\d.]+ [kM]B) ", rest, re.MULTILINE))
-    sizes = {path.name: path.stat().st_size for path in hosted.iterdir() if path.name not in {CARD, MARKER}}
-    assert rows == {
-        name: f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB" for name, size in sizes.items()
-    }
-
-
 def test_the_database_and_the_parquet_files_hold_what_the_warehouse_does(home: Home, hosted: Path) -> None:
     def summarise(relation: str) -> object:
         return connection.execute(f"SELECT count(*), bit_xor(hash(t)) FROM {relation} AS t").fetchall()
@@ -88,19 +73,6 @@ def test_the_queries_of_the_card_run_as_they_stand(hosted: Path) -> None:
         assert sum(len(connection.execute(text).fetchall()) for text in queries) > 0
         with pytest.raises(duckdb.InvalidInputException, match="read-only"):
             connection.execute("DROP TABLE heads")
-
-
-def test_every_column_has_a_meaning(hosted: Path) -> None:
-    _, rest = read_card(hosted)
-    rows = re.findall(r"^\| `(\w+)` \| ([\w\[\]]+) \| (.+) \|$", rest, re.MULTILINE)
-    listed = [(name, kind.upper()) for name, kind, _ in rows]
-    with duckdb.connect() as connection:
-        stored = [
-            (name, kind)
-            for path in hosted.glob("*.parquet")
-            for name, kind, *_ in connection.execute(f"DESCRIBE FROM '{path}'").fetchall()
-        ]
-    assert sorted(listed) == sorted(stored)
 
 
 def test_tokens_are_no_markup(hosted: Path) -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -15,10 +13,8 @@ import pyarrow as pa
 import pytest
 import zarr
 
-import sql
 from dagster_project.analysis.claims.judging import CLAIMS
-from dagster_project.assets.catalogue import ASSETS, STEPS, find_asset
-from dagster_project.command import process
+from dagster_project.assets.catalogue import STEPS, find_asset
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import build_definitions, defs
 from dagster_project.defs.assets import configure_assets, select_steps
@@ -44,22 +40,6 @@ def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
     dg.Definitions.validate_loadable(loaded)
     keys = {key.to_user_string() for key in loaded.resolve_asset_graph().get_all_asset_keys()}
     assert keys == EIGHT == {*STEPS.values(), "family"}
-
-
-@pytest.mark.parametrize("step", sorted({*STEPS.values()}))
-def test_dagster_has_an_asset_as_its_records_say(loaded: dg.Definitions, step: str) -> None:
-    records = [record for record in ASSETS if STEPS[record.name] == step]
-    key = dg.AssetKey(step)
-    assets = loaded.resolve_assets_def(key)
-    spec = assets.get_asset_spec(key)
-    parents = {STEPS[parent] for record in records for parent in record.parents} - {step}
-    assert {dep.asset_key.to_user_string() for dep in spec.deps} == parents
-    assert {assets.op.pool} == {record.pool for record in records}
-    checks = {(check.name, check.description) for check in assets.check_specs if check.asset_key == key}
-    assert checks == {(check.name, check.description) for record in records for check in record.checks()}
-    for table in {table for record in records for table in record.tables} & {*sql.list_names("schema")}:
-        shown = {column.name: column.description for column in spec.metadata[table].columns}
-        assert shown == sql.read_statement("schema", table).columns
 
 
 def test_one_table_of_many_is_made_alone(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,21 +82,6 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
         assert found[claim].passed == (verdict == "supported"), claim
         assert found[claim].description == f"mine: {told[claim]['sentence']}"
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
-
-
-@pytest.mark.slow
-def test_loading_definitions_imports_nothing_heavy_and_sets_what_libraries_read() -> None:
-    script = (
-        "import json, os, sys; from dagster_project.definitions import defs; defs(); "
-        "print(json.dumps([sorted(sys.modules), {name: os.environ.get(name) for name in sys.argv[1:]}]))"
-    )
-    wanted = {"DAGSTER_DISABLE_TELEMETRY": "yes", "OMP_WAIT_POLICY": "passive"}
-    kept = {name: value for name, value in environment().items() if name not in wanted}
-    command = [sys.executable, "-c", script, *wanted]
-    out = subprocess.run(command, env=kept, capture_output=True, check=True, timeout=120)
-    modules, found = json.loads(out.stdout)
-    assert not {"torch", "transformers", "dask", "numba", "altair", "datasets"} & set(modules)
-    assert found == wanted
 
 
 def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> None:
@@ -190,31 +155,6 @@ def test_another_project_has_them_beside_its_own(copied: Path, monkeypatch: pyte
     assert made.metadata["page"] == dg.MetadataValue.url("https://host.example/geometry/reports/mine.html")
 
 
-LEAKING = """
-from dagster_project import definitions
-{}
-definitions.defs()
-import torch, transformers
-from pathlib import Path
-from attention_geometry import analysis
-from storage.warehouse.connection import connect
-connection = connect(Path("nowhere"))
-raise SystemExit(3)
-"""
-"""What a server of code does that has planned a run: DuckDB and PyTorch are in one process, which Python finalises."""
-
-
-@pytest.mark.long
-def test_the_end_of_dagsters_processes_is_silent_and_their_exit_codes_stay() -> None:
-    said = []
-    for control in ("", "definitions._hide_leaks = lambda: None"):
-        command = [sys.executable, "-c", LEAKING.format(control)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 3, done.stderr
-        said.append("leaked" in done.stderr)
-    assert said == [False, True]
-
-
 def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     home, seen = Home(tmp_path), []
@@ -234,22 +174,6 @@ def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path, monke
     locks = list((tmp_path / "locks" / "runs").iterdir())
     assert {lock.stem for lock in locks} == set(seen)
     assert all(is_held(lock) for lock in locks), "a run ends only after its resources are torn down"
-
-
-def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
-    seen: dict[str, str] = {}
-
-    def remember(command: list[str]) -> int:
-        started.append(command)
-        seen.update(os.environ)
-        return 0
-
-    monkeypatch.setattr(process, "serve", remember)
-    done = attention_geometry("ui", "--port", 4000, home=copied)
-    assert done.code == 0
-    assert started[0][1:] == ["-m", "dagster_project.command.webserver", "4000"]
-    assert (seen["DAGSTER_HOME"], seen[HOME_VARIABLE]) == (str(copied / "dagster"), str(copied))
 
 
 # --- checks stop a run before anything wrong is handed on ---

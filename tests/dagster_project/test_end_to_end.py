@@ -113,6 +113,8 @@ def _counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 QUERIES = (9, 30, CONTEXT - 1)
+CASES = [("llama", CONTEXT - 1), *(("mistral", query) for query in QUERIES)]
+"""Checkpoints and queries of their studies."""
 
 
 @pytest.fixture(scope="module")
@@ -128,33 +130,53 @@ def several(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module", params=["llama", "mistral"])
-def case(request: pytest.FixtureRequest, inputs: Path) -> tuple[Path, Path, int]:
-    """A data root, its checkpoint, and the first key the last query may attend to."""
-    home = request.getfixturevalue("mine" if request.param == "llama" else "several")
-    return home, inputs / request.param, 0 if request.param == "llama" else CONTEXT - WINDOW
+@dataclass
+class Case:
+    """A data root, its checkpoint, a query, and the first key that it may attend to."""
+
+    home: Path
+    checkpoint: Path
+    query: int
+    first: int
+
+    def read(self, query: int | None = None, **mutation: bool) -> Eager:
+        """What eager attention says of the keys that the query sees, with its weights or those of another query."""
+        asked = self.query if query is None else query
+        found = eager(self.checkpoint, stored_tokens(self.home), query=asked, **mutation)
+        return Eager(found.weights[..., : self.query + 1], found.values[..., : self.query + 1, :])
 
 
-def check_counts(landed: dict[str, np.ndarray], found: Eager, first: int) -> None:
-    """Fail if counts are not those of eager attention, but where rounding may be the reason, which is rare."""
-    wrong, margin = wrong_counts(landed, found, first)
-    assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
-    assert wrong.mean() < 0.005
-    assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+def case(request: pytest.FixtureRequest, inputs: Path) -> Case:
+    name, query = request.param
+    home = request.getfixturevalue("mine" if name == "llama" else "several")
+    return Case(home, inputs / name, query, 0 if name == "llama" else max(0, query + 1 - WINDOW))
 
 
 @pytest.mark.one_case
-def test_counts_are_those_of_eager_attention_for_all_n(case: tuple[Path, Path, int]) -> None:
-    home, checkpoint, first = case
-    landed = selection(home)
-    assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, CONTEXT - first - 1)
-    check_counts(landed, eager(checkpoint, stored_tokens(home)), first)
+def test_counts_are_those_of_eager_attention_for_all_n(case: Case) -> None:
+    """But where rounding may be the reason, which is rare; weights of another query would be noticed."""
+    landed = selection(case.home, case.query)
+    assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, case.query - case.first)
+    wrong, margin = wrong_counts(landed, case.read(), case.first)
+    assert (margin[wrong] < ROUNDING).all(), "counts differ where no rounding of float32 can be the reason"
+    assert wrong.mean() < 0.005
+    assert (margin < ROUNDING).mean() < 0.005, "the comparison would excuse too much"
+    another = case.read(case.query + 1 if case.query + 1 < CONTEXT else case.query - 1)
+    seen = another.weights + 1e-9  # a window may hide a key from the one, and margins are shares of weights
+    wrong, margin = wrong_counts(landed, Eager(seen, another.values), case.first)
+    assert (wrong & (margin > ROUNDING)).mean() > 0.1
+
+
+def test_another_order_of_grouped_heads_would_be_noticed(mine: Path, inputs: Path) -> None:
+    found = Case(mine, inputs / "llama", CONTEXT - 1, 0).read(grouped=False)
+    wrong, margin = wrong_counts(selection(mine), found, 0)
+    assert (wrong & (margin > ROUNDING)).mean() > 0.1
 
 
 @pytest.mark.slow
-def test_distances_norms_and_cosines_are_those_of_eager_attention(case: tuple[Path, Path, int]) -> None:
-    home, checkpoint, first = case
-    landed, found = selection(home), eager(checkpoint, stored_tokens(home))
+def test_distances_norms_and_cosines_are_those_of_eager_attention(case: Case) -> None:
+    landed, found, first = selection(case.home, case.query), case.read(), case.first
     wanted = over_heads(found, first, lambda weights, values: oracle.profile(weights, values, sink=first == 0))
     sure = over_heads(found, first, margins)["margin"] > ROUNDING  # the same keys are selected
     for name in COLUMNS.split(", ")[2:]:
@@ -162,66 +184,34 @@ def test_distances_norms_and_cosines_are_those_of_eager_attention(case: tuple[Pa
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("mutation", [{"grouped": False}, {"query": -2}], ids=["GQA order", "query before the last"])
-def test_the_comparison_would_notice(mine: Path, inputs: Path, mutation: dict[str, object]) -> None:
-    found = eager(inputs / "llama", stored_tokens(mine), **mutation)
-    wrong, margin = wrong_counts(selection(mine), found, 0)
-    assert (wrong & (margin > ROUNDING)).mean() > 0.1
-
-
-@pytest.mark.one_case
-def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, int]) -> None:
-    home, _, first = case
-    tensors, landed = SequenceStore.open(LocalPlace(home / "tensors" / "mine.zarr"), TENSORS), selection(home)
-    sequence, layer = 1, 1
-    weights, values = tensors.array("attention")[sequence, -1, layer], tensors.array("values")[sequence, layer]
+def test_counts_are_exactly_those_of_the_stored_tensors(case: Case) -> None:
+    tensors = SequenceStore.open(LocalPlace(case.home / "tensors" / "mine.zarr"), TENSORS)
+    landed, (sequence, layer) = selection(case.home, case.query), (1, 1)
+    queries, seen = tensors.array("query_position")[sequence].tolist(), slice(case.first, case.query + 1)
+    weights = tensors.array("attention")[sequence, queries.index(case.query), layer]
+    values = tensors.array("values")[sequence, layer]
     for head in range(HEADS):
-        exact = oracle.exact_counts(weights[head][first:], values[head // (HEADS // KV_HEADS)][first:])
+        exact = oracle.exact_counts(weights[head][seen], values[head // (HEADS // KV_HEADS)][seen])
         for name, counts in exact.items():
             np.testing.assert_array_equal(landed[name][sequence, layer, head], counts, err_msg=f"{name} of {head}")
 
 
-def up_to(query: int, found: Eager) -> Eager:
-    """What a query sees: the keys up to its own."""
-    return Eager(found.weights[..., : query + 1], found.values[..., : query + 1, :])
-
-
 @pytest.mark.slow
-def test_counts_of_every_query_are_those_of_eager_attention_for_all_n(several: Path, inputs: Path) -> None:
-    """The keys of one query with the weights of another would be noticed."""
-    checkpoint, tokens = inputs / "mistral", stored_tokens(several)
-    assert ask(several, "SELECT DISTINCT query FROM selection ORDER BY query") == [{"query": str(q)} for q in QUERIES]
-    for query in QUERIES:
-        first = max(0, query + 1 - WINDOW)
-        landed, found = selection(several, query), up_to(query, eager(checkpoint, tokens, query=query))
-        assert landed["k_in"].shape == (SEQUENCES, LAYERS, HEADS, query - first)
-        check_counts(landed, found, first)
-        another = up_to(query, eager(checkpoint, tokens, query=query + 1 if query + 1 < CONTEXT else query - 1))
-        seen = another.weights + 1e-9  # a window may hide a key from the one, and margins are shares of weights
-        wrong, margin = wrong_counts(landed, Eager(seen, another.values), first)
-        assert (wrong & (margin > ROUNDING)).mean() > 0.1
-
-
-@pytest.mark.slow
-def test_parts_of_the_output_are_those_of_eager_attention(several: Path, inputs: Path) -> None:
-    checkpoint, tokens = inputs / "mistral", stored_tokens(several)
+def test_parts_of_the_output_are_those_of_eager_attention(case: Case) -> None:
     names = ("norm_y_0", "norm_y_last", "norm_rest", "total_rest")
-    for query in QUERIES:
-        rows = ask(
-            several,
-            f"SELECT {', '.join(names)} FROM attention_rows WHERE query = {query} ORDER BY sequence, layer, head",
-        )
-        landed = np.array([[float(row[name] or "nan") for name in names] for row in rows])
-        found, first = up_to(query, eager(checkpoint, tokens, query=query)), max(0, query + 1 - WINDOW)
-        y = found.weights[..., None] * found.values
-        rest = y[..., max(first, 1) : -1, :]
-        wanted = [
-            np.linalg.norm(y[..., 0, :], axis=-1) if first == 0 else np.full(y.shape[:-2], np.nan),
-            np.linalg.norm(y[..., -1, :], axis=-1),
-            np.linalg.norm(rest.sum(-2), axis=-1),
-            np.linalg.norm(rest, axis=-1).sum(-1),
-        ]
-        np.testing.assert_allclose(landed, np.stack(wanted, axis=-1).reshape(-1, 4), rtol=1e-3)
+    given = f"FROM attention_rows WHERE query = {case.query} ORDER BY sequence, layer, head"
+    rows = ask(case.home, f"SELECT {', '.join(names)} {given}")
+    landed = np.array([[float(row[name] or "nan") for name in names] for row in rows])
+    found = case.read()
+    y = found.weights[..., None] * found.values
+    rest = y[..., max(case.first, 1) : -1, :]
+    wanted = [
+        np.linalg.norm(y[..., 0, :], axis=-1) if case.first == 0 else np.full(y.shape[:-2], np.nan),
+        np.linalg.norm(y[..., -1, :], axis=-1),
+        np.linalg.norm(rest.sum(-2), axis=-1),
+        np.linalg.norm(rest, axis=-1).sum(-1),
+    ]
+    np.testing.assert_allclose(landed, np.stack(wanted, axis=-1).reshape(-1, 4), rtol=1e-3)
 
 
 def test_sequences_begin_with_bos_and_the_rates_follow_from_the_counts(mine: Path) -> None:

@@ -6,15 +6,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dagster_project.command import runs
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules as sensors
-from dagster_project.study.families import Family, expand_families
+from dagster_project.study.families import Family
 from dagster_project.study.home import HOME_VARIABLE, Home
-from dagster_project.study.settings import Study
 from dagster_project.study.studies import (
     expand_names,
     find_study,
@@ -121,34 +118,6 @@ def test_names_of_families_are_taken(tmp_path: Path) -> None:
     assert list_families(home).get("embedded") is None, "a shipped study is hidden by a family"
     with pytest.raises(UserError, match="family of studies; name one of them, such as sizes-16"):
         find_study(home_with(tmp_path, sizes=SIZES), "sizes")
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(
-    entries=st.dictionaries(
-        st.text(max_size=5) | st.integers(),
-        values
-        | st.builds(
-            lambda family: {**DESCRIBED, "family": family}, values | st.dictionaries(st.text(max_size=3), values)
-        ),
-        max_size=4,
-    )
-)
-def test_any_family_is_expanded_or_refused(entries: dict[str, object]) -> None:
-    found = expand_families(entries)
-    for name, settings in found.studies.items():
-        try:
-            assert isinstance(parse_study(name, settings, "here"), Study)
-        except UserError as error:
-            assert "here" in str(error)  # noqa: PT017
-    assert all(member in found.studies for family in found.families.values() for member in family.members)
-    assert len(found.families) + len([name for name in entries if name in found.studies]) >= len(entries)
 
 
 def test_members_run_in_order_and_one_that_fails_stops_no_other(

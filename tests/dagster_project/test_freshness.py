@@ -17,7 +17,7 @@ from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
 from dagster_project.assets.asset import digest_code
-from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
+from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.assets.landing import DROPPED, drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
@@ -42,22 +42,6 @@ AFTER_WAREHOUSE = ("warehouse", "claims", "report")
 
 def found(home: Path, name: str = "mine") -> dict[str, str]:
     return find_stale_assets(Home(home), name, find_study(Home(home), name))
-
-
-def test_a_finished_study_is_fresh_and_looking_changes_nothing(mine: Path) -> None:
-    before = files(mine)
-    assert found(mine) == {}
-    assert files(mine) == before
-
-
-def test_what_was_never_run_is_missing_in_order(tmp_path: Path) -> None:
-    reasons = found(tmp_path, "synthetic")
-    asked = select_assets(find_study(Home(tmp_path), "synthetic"))
-    assert tuple(reasons) == tuple(asset.name for asset in asked)
-    assert {*reasons} == {*NAMES, "bounds_in_expectation"}  # a grid of heads, and no effects
-    assert set(reasons.values()) == {"missing", "follows from warehouse"}
-    assert reasons["claims"] == "follows from warehouse"
-    assert not list(tmp_path.iterdir())
 
 
 # --- settings ---

@@ -61,18 +61,6 @@ def test_stores_set_aside_come_back_if_nothing_new_was_made(home: Home) -> None:
     assert files(home.root) == before
 
 
-def test_stores_set_aside_go_once_new_ones_are_made(home: Home) -> None:
-    Path(home.tensors("small")).joinpath("old").touch()
-    with home.set_stores_aside("small"):
-        tensor_store(home.tensors("small"))
-    assert not Path(home.tensors("small")).joinpath("old").exists()
-    assert not home.metrics("small").exists()
-    assert len(list(home.root.rglob("*.replaced"))) == 2
-    home.discard_replaced("small")
-    assert list(home.root.rglob("*.replaced")) == []
-    assert list(home.root.rglob("*.partial")) == []
-
-
 SYNTHETIC = Study(model="synthetic", context_length=8, sequences=3, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
 OTHER = SYNTHETIC.model_copy(update={"seed": 1})
 

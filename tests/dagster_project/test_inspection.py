@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -15,7 +14,7 @@ from dagster_project.command.options import Ranking
 from extract.models import loading as models
 from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
-from tests.dagster_project.driver import CHECKOUT, attention_geometry
+from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import text
 from tests.memory import trace
 from tests.refusals import read_refusal
@@ -32,35 +31,18 @@ def inspect(cwd: Path, *arguments: object, model: object = "embedded", stdin: st
 
 
 def test_heads_are_ranked_by_what_is_asked(tmp_path: Path) -> None:
-    (found,) = inspect(tmp_path, "--by", "sink", "--top", 48, TEXT)
-    values = [head["sink_weight"] for head in found["heads"]]
-    assert len(values) == 48
-    assert values == sorted(values, reverse=True)
-    assert len(set(values)) > 1
-    assert (found["by"], found["text"], found["n"]) == ("sink", TEXT, 4)
+    """At the last token, and by what they look at everywhere."""
+    twice = f"{TEXT} {TEXT}"
+    for by, column in (("sink", "sink_weight"), ("induction", "induction")):
+        (found,) = inspect(tmp_path, "--by", by, "--top", 48, twice)
+        values = [head[column] for head in found["heads"]]
+        assert values == sorted(values, reverse=True)
+        assert len(set(values)) > 1
+        assert (found["by"], found["text"], found["n"], len(values)) == (by, twice, 4, 48)
     measures = {COLUMNS.get(name, name) for name in get_args(Ranking)} - {*LOOKED_AT}
     assert measures <= found["heads"][0].keys()
-
-
-def test_heads_are_ranked_by_what_they_look_at_everywhere(tmp_path: Path) -> None:
-    twice = f"{TEXT} {TEXT}"
-    (found,) = inspect(tmp_path, "--by", "induction", "--top", 48, twice)
-    values = [head["induction"] for head in found["heads"]]
-    assert values == sorted(values, reverse=True)
-    assert len({head["chance"] for head in found["heads"]}) == 1
     assert {*LOOKED_AT} <= {*PATTERNS}
     assert values[0] > 3 * found["heads"][0]["chance"], "a head of the model induces"
-    shown = attention_geometry("inspect", "--by", "induction", "--top", 1, twice, cwd=tmp_path).text
-    assert "of largest induction" in shown
-    assert "chance" in shown
-
-
-def test_the_keys_of_a_head_are_those_of_largest_weight(inputs: Path, tmp_path: Path) -> None:
-    (found,) = inspect(tmp_path, "--head", "1.2", "--top", 3, "--n", 2, "--query", 9, text(12), model=inputs / "llama")
-    weights = [key["weight"] for key in found["top_keys"]]
-    assert [key["rank"] for key in found["top_keys"]] == [1, 2, 3]
-    assert weights == sorted(weights, reverse=True)
-    assert (found["head"], found["query"], found["n"]) == ([1, 2], 9, 2)
 
 
 def test_every_token_is_a_query_of_a_head(inputs: Path, tmp_path: Path) -> None:
@@ -145,17 +127,6 @@ def test_the_table_and_the_text_are_for_people(tmp_path: Path) -> None:
     assert "\x1b" not in ranked + shown, "a pipe has no colours"
 
 
-@pytest.mark.slow
-def test_characters_of_several_tokens_are_whole(tmp_path: Path) -> None:
-    text = f"{TEXT} Grüße, か 🙂"
-    (found,) = inspect(tmp_path, "--head", "0.3", text)
-    assert len([key for key in found["top_keys"] if key["token"] in {*"üßか🙂"}]) > 4, "named by what they continue"
-    plain = attention_geometry("inspect", "--head", "0.3", text, cwd=tmp_path)
-    assert "\ufffd" not in plain.text
-    assert "'🙂', N = 4" in plain.text
-    assert text in re.sub("·", "", plain.text), "a mark stands for a key that continues a character"
-
-
 REFUSED = {
     ("--head", "3.x"): "write layer and head, as in --head 3.1",
     ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
@@ -173,24 +144,3 @@ def test_what_cannot_be_done_is_one_line(options: tuple[object, ...], tmp_path: 
     refused = attention_geometry("inspect", *options, TEXT, cwd=tmp_path)
     assert REFUSED[options] in refused.complaint
     assert refused.text == ""
-
-
-# --- docs/gallery.md ---
-
-GALLERY = (CHECKOUT / "docs" / "gallery.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_the_gallery_finds_the_head_and_the_keys_that_it_names(tmp_path: Path) -> None:
-    block = re.findall(r"^```console\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)[0]
-    commands = re.findall(r"^\$ (.*\n.*)\n", block, re.MULTILINE)
-    ranked, shown = (shlex.split(command.replace("\\\n", " "))[2:] for command in commands)
-    (found,) = inspect(tmp_path, *ranked)
-    first = found["heads"][0]
-    assert (first["layer"], first["head"]) == (3, 1)
-    stated = re.search(r"gives ([\d.]+) of its weight", GALLERY)
-    assert stated is not None
-    assert first["induction"] == pytest.approx(float(stated[1]), abs=0.005)
-    (found,) = inspect(tmp_path, *shown)
-    assert {key["token"] for key in found["top_keys"][:2]} == {" stack", " "}
-    assert all(key["within_r_min"] for key in found["top_keys"][:2])

@@ -270,25 +270,6 @@ def test_what_is_killed_goes_on_to_equal_tables(
     assert not folder.exists()
 
 
-def test_other_settings_make_them_stale(home: Home) -> None:
-    study = study_of(home)
-    assert study.analysis.effects is not None
-    other = study.analysis.effects.model_copy(update={"sequences": 2})
-    changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": other})})
-    stale = {
-        asset.name: asset.explain_staleness(making.work(home, NAME, changed))
-        for asset in making.work(home, NAME, changed).assets
-        if asset.name in {"head_ablation", "sparsified_loss", "selection_means", "selection_metrics"}
-    }
-    said = "setting 'analysis.effects.sequences' is 2, was 3"
-    assert stale == {
-        "selection_metrics": None,
-        "selection_means": None,
-        "head_ablation": said,
-        "sparsified_loss": said,
-    }
-
-
 def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
     home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,24 +206,6 @@ def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_value_states_in_float16_are_those_rounded(tmp_path: Path) -> None:
-    def rounded(arrays: Arrays) -> Arrays:
-        return arrays | {"values": arrays["values"].astype(np.float16).astype(np.float32)}
-
-    narrow = metrics_of(measured(tmp_path / "narrow", values="float16"))
-    wide, exact = (
-        metrics_of(measured(tmp_path / name, change=change))
-        for name, change in (("wide", rounded), ("exact", lambda arrays: arrays))
-    )
-    stored = SequenceStore.open(Home(tmp_path / "narrow").tensors(NAME), SPECS)
-    assert str(stored.array("values").dtype) == "float16"
-    for name in ("value_norm", "norm_s", "k_in", "mean_cosine"):
-        got = narrow.read(name, slice(None))
-        np.testing.assert_array_equal(got, wide.read(name, slice(None)), err_msg=name)
-    assert not np.array_equal(narrow.read("value_norm", 0), exact.read("value_norm", 0), equal_nan=True)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("table", OF_HEADS)
 def test_a_table_of_heads_has_the_rows_of_each_layer(mixed: Home, alone: dict[int, Home], table: str) -> None:
     found = summary(mixed, table)
@@ -285,16 +267,3 @@ def test_learned_sinks_are_told(mixed: Home) -> None:
         found = ask(connection, "learned_sinks", study=NAME, query=QUERIES[-1]).rows()
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1)]
     assert [row["mean_learned_sink"] for row in found] == pytest.approx([0] * 4 + [0.4] * 2)
-
-
-@pytest.mark.slow
-def test_the_page_tells_which_layers_were_analysed_and_of_learned_sinks(mixed: Home) -> None:
-    made = making.make(mixed, NAME, ["claims", "report"], STUDY)
-    assert made["report"].metadata["charts"] > 0
-    page = mixed.report(NAME).read_text()
-    assert "2 of 6 heads have a learned sink, which is not a key and takes 40" in page
-    assert "layer 0: full attention; layer 1: linear attention, not analysed; layer 2: sliding attention" in page
-    assert "6 heads in 2 of 3 layers" in page
-    assert "6 attention heads (in 2 of 3 layers)" in page
-    assert "(AttentionInterface)" in page
-    assert "<dt>Value states stored in</dt><dd>float32</dd>" in page

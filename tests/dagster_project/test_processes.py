@@ -117,14 +117,6 @@ def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     check(*interrupt([*LOADING, "run", "tiny", "--home", tmp_path]))
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None:
-    start = "from dagster_project.command.process import start_tracker; start_tracker()" if quiet else "pass"
-    program = f"{start}; import os, multiprocessing as m; lock = m.get_context('spawn').Lock(); os._exit(0)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ("leaked semaphore" in done.stderr) is not quiet
-
-
 ENDINGS = """
 import atexit, sys
 from types import ModuleType

@@ -73,14 +73,6 @@ def test_a_folder_with_another_file_or_link_is_refused(home: Home, site: Path, t
         publish(home, site)
 
 
-def test_a_site_that_nobody_published_is_refused(home: Home, tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("my own", encoding="utf-8")
-    for overwrite in (False, True):
-        with pytest.raises(UserError, match=r"holds 'home/.*', which was not published"):
-            publish(home, tmp_path, overwrite=overwrite)
-    assert (tmp_path / "index.html").read_text(encoding="utf-8") == "my own"
-
-
 @pytest.mark.parametrize("content", ["", '{"files": 3}'])
 def test_a_marker_that_lists_nothing_is_refused(home: Home, site: Path, content: str) -> None:
     (site / MARKER).write_text(content, encoding="latin-1")

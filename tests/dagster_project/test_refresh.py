@@ -82,17 +82,6 @@ def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path)
     assert "gpt2" not in again.text
 
 
-def test_a_dry_run_only_says_what_it_would_do(copied: Path) -> None:
-    assert "There is no study 'nobody'" in attention_geometry("refresh", "nobody", home=copied).complaint
-    assert "There is no report" in attention_geometry("refresh", "--report", home=copied).complaint
-    change(copied, sequences=5)
-    before = files(copied)
-    done = attention_geometry("refresh", "mine", "--dry-run", home=copied)
-    assert done.code == 0, done.errors
-    assert row(done.text, "mine")[1:] == ["stale", "tensors: setting 'sequences' is 5, was 4", "", ""]
-    assert files(copied) == before
-
-
 # --- the schedule ---
 
 

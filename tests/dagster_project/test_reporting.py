@@ -15,7 +15,6 @@ from storage.warehouse.connection import locate_database
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.recorded import write_studies
 from tests.reports.pages import Page
-from tests.storage.leftovers import ended, unfinished
 
 SETTINGS = {"model": "embedded", "corpus": "embedded", "context_length": 24, "sequences": 4, "queries": [5, 11, 23]}
 
@@ -44,19 +43,6 @@ def comparison(two: Path) -> Path:
     done = attention_geometry("compare", "mine", "small", home=two)
     assert done.code == 0, done.errors
     return Path(done.text.strip())
-
-
-@pytest.mark.long
-def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
-    """And what a killed one left goes with the next."""
-    leftover = two / "reports" / unfinished("small.html", ended())
-    leftover.write_text("half")
-    assert attention_geometry("report", "small", home=two).code == 0
-    assert not leftover.exists()
-    reports = {two / "reports" / "mine.html", two / "reports" / "small.html"}
-    assert targets(two / "index.html") >= reports
-    for report in reports:
-        assert targets(report) == {two / "index.html"}
 
 
 def test_queries_that_are_no_numbers_or_beyond_the_context_are_refused(tmp_path: Path) -> None:

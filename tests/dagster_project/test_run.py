@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from extract.models import loading as models
-from extract.texts import corpora
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
-from tests.dagster_project.recorded import write_studies
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
 
@@ -69,15 +63,6 @@ def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path
     assert states(copied) == before
 
 
-@pytest.mark.long  # writes a page in a process of its own
-def test_a_page_is_written_without_the_libraries_of_tensors_and_of_data_frames(copied: Path) -> None:
-    command = [sys.executable, "-c", MODULES, "report", "mine", "--home", copied]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=True)
-    modules = set(json.loads(done.stderr.strip().split("\n")[-1]))
-    assert {"altair", "dagster", "duckdb", "pyarrow"} <= modules
-    assert not {"torch", "scipy", "zarr", "pandas", "polars"} & modules
-
-
 @pytest.mark.long
 def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
     before, rows = states(copied), attention_geometry(*ROWS, home=copied)
@@ -111,19 +96,3 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
     assert re.search(said, done.errors)
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
     assert attention_geometry(*ROWS, home=copied) == rows
-
-
-def test_inputs_are_read_once_in_a_run(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def count(module: object, name: str) -> None:
-        function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given: read.append(name) or function(*given))
-
-    count(models, "describe")
-    count(corpora, "select_windows")
-    study = {"model": str(inputs / "llama"), "corpus": str(inputs / "book.txt"), "context_length": 16, "sequences": 2}
-    write_studies(tmp_path, mine=study)
-    run_assets(Home(tmp_path), "mine", ["tensors"])
-    assert read == ["describe", "select_windows"]
-    assert SequenceStore.open(Home(tmp_path).tensors("mine"), TENSORS).find_missing() == []

@@ -108,15 +108,6 @@ def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b"])
-def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path: Path) -> None:
-    record(tmp_path, inputs)
-    refused = attention_geometry("extract", "mine", f"--shard={given}", home=tmp_path)
-    assert refused.code == 1
-    assert refused.errors.count("\n") == 1
-    assert not (tmp_path / "tensors").exists()
-
-
 def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Path) -> None:
     """As when someone materialises the metrics alone, in the web UI."""
     attention_geometry("drop", "mine", home=copied)

@@ -18,7 +18,7 @@ import pytest
 
 import storage
 from dagster_project.command import output
-from storage.warehouse.connection import ENTRY, Reader, locate_database, write_entry
+from storage.warehouse.connection import Reader, locate_database
 from tests.dagster_project.driver import attention_geometry, files
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
@@ -193,16 +193,6 @@ def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [{"mark": "good"}]
 
 
-def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
-    write_entry(root / "warehouse")
-    moved = root.rename(root.with_name("moved"))
-    assert str(root) in (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
-    assert attention_geometry("sql", "SELECT 1 AS i", home=moved).code == 0
-    script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
-    assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
-    assert str(root) not in script
-
-
 def test_the_prompt_has_commands_beside_sql(
     root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,11 +223,3 @@ def test_a_table_fits_its_terminal_and_cuts_no_name(root: Path, width: int) -> N
     assert set(kept) < set(names)
     assert f"+{len(names) - len(kept)} columns" in head
     assert attention_geometry("sql", "SELECT NULL AS x", home=root).text.split()[-1] == "NULL"
-
-
-def test_json_escapes_what_would_act_on_a_terminal(mine: Path) -> None:
-    done = attention_geometry(
-        "sql", "SELECT chr(8238) || chr(155) || chr(8232) || 'ä😀' AS text", "--format", "json", home=mine
-    )
-    assert r"\u202e\u009b\u2028ä😀" in done.text
-    assert json.loads(done.text) == [{"text": "\u202e\x9b\u2028ä😀"}]

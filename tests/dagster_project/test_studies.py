@@ -11,8 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagster_project.study.families import expand_families
 from dagster_project.study.home import NAME, Home
-from dagster_project.study.settings import AnalysisSettings, EffectsSettings, MonteCarloGrid, Study
+from dagster_project.study.settings import Study
 from dagster_project.study.studies import (
     find_study,
     list_studies,
@@ -71,6 +72,27 @@ def test_any_file_is_read_or_refused(content: bytes) -> None:
         path.write_bytes(content)
         with one_user_error(str(path)):
             read_studies(path)
+
+
+@given(
+    entries=st.dictionaries(
+        st.text(max_size=5) | st.integers(),
+        values
+        | st.builds(
+            lambda family: {**DESCRIBED, "family": family}, values | st.dictionaries(st.text(max_size=3), values)
+        ),
+        max_size=4,
+    )
+)
+def test_any_family_is_expanded_or_refused(entries: dict[str, object]) -> None:
+    found = expand_families(entries)
+    for name, study in found.studies.items():
+        try:
+            assert isinstance(parse_study(name, study, "here"), Study)
+        except UserError as error:
+            assert "here" in str(error)  # noqa: PT017
+    assert all(member in found.studies for family in found.families.values() for member in family.members)
+    assert len(found.families) + len([name for name in entries if name in found.studies]) >= len(entries)
 
 
 @settings(max_examples=5)
@@ -133,30 +155,3 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
     study = find_study(Home(tmp_path), "a")
     assert (study.model.id, study.corpus.id) == (f"{tmp_path}/m", f"{tmp_path}/book.txt")
     assert study.corpus.pack
-
-
-LARGE = ["llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
-"""The shipped studies of the paper."""
-
-
-def test_the_shipped_studies_have_those_of_the_paper_with_their_twins() -> None:
-    shipped = read_studies(locate_shipped_file())
-    for name in LARGE:
-        assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
-        assert shipped[f"{name}-random"].model.weights == "random"
-    for name in ("embedded", "synthetic"):
-        assert shipped[name].model.id == shipped[name].corpus.id == name
-
-
-def test_kappas_and_scale_alone_decide_the_metrics() -> None:
-    default = AnalysisSettings()
-    assert default.select_measured() == {"kappas": [0.5], "scale": "unit"}
-    assert AnalysisSettings(map_n=9).select_measured() == default.select_measured()
-    assert AnalysisSettings(monte_carlo=MonteCarloGrid()).select_measured() == default.select_measured()
-    assert AnalysisSettings(scale="raw").select_measured() != default.select_measured()
-    assert AnalysisSettings(kappas=(2, 0.5)).select_measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
-    assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))
-    assert AnalysisSettings(effects=EffectsSettings()).select_measured() == default.select_measured()
-    without = AnalysisSettings.model_validate({"nulls": None})
-    assert (default.nulls.draws, without.nulls.draws) == (4, 0)
-    assert without.select_measured() == default.select_measured()

@@ -13,7 +13,7 @@ from dagster_project.study.settings import SEQUENCES, Study, choose_controls, fi
 from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
 from dagster_project.upkeep import plan as planning
 from dagster_project.upkeep.plan import plan
-from storage.errors import DerivedDamageError, UserError
+from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.making import NAMES
 
@@ -165,21 +165,6 @@ def test_controls_that_contradict_each_other_or_belong_to_a_recorded_study_are_r
         (("mine", "--no-probe"), "The settings of study 'mine' are in studies.yaml"),
     ):
         assert told in attention_geometry("run", *given, home=tmp_path).complaint
-
-
-def test_damaged_metrics_of_a_twin_are_rebuilt_without_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
-    made = note_runs(monkeypatch)
-
-    def fail_once(home: Home, name: str, assets: list[str], **given: object) -> None:
-        note(home, name, assets, **given)
-        if len(made) == 1:
-            raise DerivedDamageError("damaged; run again")
-
-    note = runs.run_assets
-    monkeypatch.setattr(runs, "run_assets", fail_once)
-    runs.run_study(home, "mine")
-    assert made == [("mine-random", TABLES, None), ("mine-random", TABLES, runs.METRICS), ("mine", NAMES, None)]
 
 
 def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(tmp_path: Path) -> None:
