@@ -15,29 +15,17 @@ WITH judged AS (
     FROM claims
     GROUP BY study
 ),
-of_model AS (
-    SELECT study, elbow_n AS model_elbow_n
-    FROM elbows_model
-    QUALIFY query = max(query) OVER (PARTITION BY study)
-),
+of_model AS (FROM elbows_model QUALIFY query = max(query) OVER (PARTITION BY study)),
 separated AS (
     SELECT study, precision, recall, n AS shown_n
     FROM selection_means_model
     WHERE n <= 4
     QUALIFY row_number() OVER (PARTITION BY study ORDER BY query DESC, n DESC) = 1
 ),
-rested AS (
-    SELECT study, value AS sink_weight
-    FROM measures
-    WHERE measure = 'sink_weight'
-),
+rested AS (FROM measures WHERE measure = 'sink_weight'),
 rests AS (
     SELECT study, list(mean_weight ORDER BY layer, head) AS sinks, list(layer ORDER BY layer, head) AS sink_layers
-    FROM (
-        FROM attention_by_position
-        WHERE position = 0
-        QUALIFY query = max(query) OVER (PARTITION BY study)
-    )
+    FROM (FROM attention_by_position WHERE position = 0 QUALIFY query = max(query) OVER (PARTITION BY study))
     GROUP BY study
 ),
 shares AS (
@@ -52,11 +40,11 @@ shares AS (
     QUALIFY query = max(query) OVER (PARTITION BY study)
 )
 SELECT
-    study, model, model_name, corpus_name, context_length, sequences, layers, heads, attention_layers,
+    study, model, model_name, corpus_name, context_length, studies.sequences, layers, heads, attention_layers,
     all_heads, alike,
     coalesce(claims_supported, 0) AS claims_supported,
     coalesce(claims_judged, 0) AS claims_judged,
-    claims_beyond_twin, model_elbow_n, precision, recall, shown_n, sink_weight, sinks, sink_layers, twin,
+    claims_beyond_twin, elbow_n AS model_elbow_n, precision, recall, shown_n, rested.value AS sink_weight, sinks, sink_layers, twin,
     study IN (SELECT twin FROM studies WHERE twin IS NOT NULL) AS is_twin,
     shares.* EXCLUDE study
 FROM studies

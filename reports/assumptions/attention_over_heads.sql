@@ -4,20 +4,15 @@
 --          runs: position 0 and the query's own are runs of their own, the others are in at most 512 runs of equal
 --          length; p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run;
 --          seen_from: first position that all of these see
-WITH in_runs AS (
+WITH by_head AS (
     SELECT
-        layer, head, position, mean_weight,
-        run_of(position, $query) AS run
-    FROM attention_by_position
-    WHERE study = $study AND query = $query
-),
-by_head AS (
-    SELECT
-        run, layer, head,
+        run_of(position, $query) AS run,
+        layer, head,
         min(position) AS first_position,
         max(position) AS last_position,
         avg(mean_weight) AS weight
-    FROM in_runs
+    FROM attention_by_position
+    WHERE study = $study AND query = $query
     GROUP BY run, layer, head
 )
 SELECT

@@ -19,14 +19,10 @@ chosen AS (
     WHERE study = $study AND layer IS NULL
 ),
 measured AS (
-    SELECT layer, kv_head, distance, mean_cosine::DOUBLE AS mean_cosine
+    SELECT layer, kv_head, distance, avg(mean_cosine) AS mean_cosine
     FROM cosine_by_distance
     WHERE study = $study
-    UNION ALL BY NAME
-    SELECT distance, avg(mean_cosine) AS mean_cosine
-    FROM cosine_by_distance
-    WHERE study = $study
-    GROUP BY distance
+    GROUP BY GROUPING SETS ((layer, kv_head, distance), (distance))
 )
 SELECT
     which, chosen.layer, chosen.kv_head, distance, mean_cosine,

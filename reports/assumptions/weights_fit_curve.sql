@@ -9,11 +9,7 @@ WITH by_position AS (
     WHERE study = $study AND query = $query
     GROUP BY position
 ),
-fit AS (
-    SELECT *
-    FROM assumption_weights_model
-    WHERE study = $study AND query = $query
-)
+fit AS (FROM assumption_weights_model WHERE study = $study AND query = $query)
 SELECT
     min(position) AS first_position,
     max(position) AS last_position,

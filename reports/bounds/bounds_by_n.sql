@@ -5,7 +5,6 @@
 --          its bounds, NULL without bounds; precision_floor: N/n, below which Precision cannot lie, mean over heads and
 --          sequences
 WITH comparison AS (
-    SELECT *
     FROM bounds_comparison_model
     WHERE study = $study AND query = $query AND (family = 'scale_free' OR kappa = $kappa)
 ),
@@ -16,7 +15,6 @@ floors AS (
     WHERE study = $study AND query = $query
     GROUP BY point
 )
-SELECT *
 FROM by_metric(comparison)
 JOIN floors USING (n)
 ORDER BY metric, family, n

@@ -5,7 +5,4 @@
 SELECT * EXCLUDE (study)
 FROM parameter_effects
 WHERE study = $study
-ORDER BY
-    list_position(
-        ['d', 'L', 'N', 'a_0', 'a_min_in', 'a_max_out', 'beta', 'eta', 'omega', 'T_1', 'T_2'], parameter
-    )
+ORDER BY list_position(['d', 'L', 'N', 'a_0', 'a_min_in', 'a_max_out', 'beta', 'eta', 'omega', 'T_1', 'T_2'], parameter)

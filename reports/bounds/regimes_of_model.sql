@@ -2,11 +2,7 @@
 -- inputs:  selection_regimes_model; $study, $query
 -- meaning: Table 2 for the whole model: first and last N of each regime and the trend of mean Δ/B within it, and the
 --          paper's composition of I_N and trend (1 rises, -1 falls); a regime without any N has NULLs
-WITH found AS (
-    SELECT *
-    FROM selection_regimes_model
-    WHERE study = $study AND query = $query
-)
+WITH found AS (FROM selection_regimes_model WHERE study = $study AND query = $query)
 SELECT
     regime, composition, first_n, last_n, margin_first, margin_last, slope,
     sign(slope)::SMALLINT AS trend,

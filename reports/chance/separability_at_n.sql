@@ -4,10 +4,6 @@
 --          grid up to $n
 SELECT layer, head, measure, null_model, n, sequences, draws, value, null_value, difference, difference_low AS low, difference_high AS high
 FROM separability
-WHERE
-    study = $study
-    AND layer IS NOT NULL
-    AND query = $query
-    AND measure = $measure
-    AND n = (SELECT max(n) FROM separability WHERE study = $study AND query = $query AND n <= $n)
+WHERE study = $study AND layer IS NOT NULL AND query = $query AND measure = $measure AND n <= $n
+QUALIFY n = max(n) OVER ()
 ORDER BY null_model, layer, head

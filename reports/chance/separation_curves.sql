@@ -4,8 +4,6 @@
 --          keys left out that are within the radius
 SELECT auc_rank, layer, head, sequence, n, n_keys, auc, point, radius, precision, recall, false_positive_share
 FROM separation_curves
-WHERE
-    study = $study
-    AND query = $query
-    AND n = (SELECT max(n) FROM separation_curves WHERE study = $study AND query = $query)
+WHERE study = $study AND query = $query
+QUALIFY n = max(n) OVER ()
 ORDER BY list_position(['highest', 'median', 'lowest'], auc_rank), point

@@ -5,14 +5,8 @@
 SELECT
     claims.* EXCLUDE (study),
     list({
-        'measure': measure,
-        'label': label,
-        'direction': direction,
-        'threshold': threshold,
-        'value': value,
-        'low': value_low,
-        'high': value_high,
-        'verdict': claim_parts.verdict
+        'measure': measure, 'label': label, 'direction': direction, 'threshold': threshold, 'value': value,
+        'low': value_low, 'high': value_high, 'verdict': claim_parts.verdict
     } ORDER BY part) AS parts
 FROM claims
 JOIN claim_parts USING (study, claim)

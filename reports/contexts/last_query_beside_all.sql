@@ -18,10 +18,7 @@ of_all AS (
 ),
 of_last AS (
     UNPIVOT (
-        SELECT sequence, avg(COLUMNS('_(level|keys|90|weight|norm|16)$')) AS '\0'
-        FROM last
-        WHERE n_keys >= 32
-        GROUP BY sequence
+        SELECT sequence, avg(COLUMNS('_(level|keys|90|weight|norm|16)$')) AS '\0' FROM last WHERE n_keys >= 32 GROUP BY sequence
     )
     ON COLUMNS(* EXCLUDE sequence) INTO NAME measure VALUE value
 ),

@@ -3,24 +3,14 @@
 -- meaning: increase of the model's loss without a head, and the geometry of that head; kind: what its output is
 --          replaced by, 'zero' if the study has that; measures of curves over N are means over ln N; no rows if the
 --          study has no effects
-WITH chosen AS (
-    SELECT arg_min(kind, (kind <> 'zero', kind)) AS kind
-    FROM head_ablation
-    WHERE study = $study
-),
+WITH chosen AS (SELECT arg_min(kind, (kind <> 'zero', kind)) AS kind FROM head_ablation WHERE study = $study),
 measured AS (
-    SELECT
-        layer, head,
-        any_value(kv_head) AS kv_head,
-{% for measure in (
-    "recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys",
-    "error_renormalised_16", "error_mean_16", "weight_left_out_16", "delta_loss_selected"
-) %}
-        any_value(value) FILTER (WHERE measure = '{{ measure }}') AS {{ measure }}{{ "," if not loop.last }}
-{% endfor %}
-    FROM head_measures
-    WHERE study = $study
-    GROUP BY layer, head
+    PIVOT (SELECT layer, head, kv_head, measure, value FROM head_measures WHERE study = $study)
+    ON measure IN (
+        'recall', 'elbow', 'retriever_score', 'mixer_score', 'reset_score', 'rho_0', 'effective_keys',
+        'error_renormalised_16', 'error_mean_16', 'weight_left_out_16', 'delta_loss_selected'
+    )
+    USING any_value(value)
 )
 SELECT
     layer, head, kv_head, kind, head_ablation.sequences, plain_loss, delta_loss,

@@ -10,12 +10,9 @@
 WITH of_ranks AS (
     SELECT layer, head, any_value(value) AS auc
     FROM separability
-    WHERE
-        study = $study
-        AND query = $query
-        AND measure = 'auc'
-        AND n = (SELECT max(n) FROM separability WHERE study = $study AND query = $query AND n <= $n)
-    GROUP BY layer, head
+    WHERE study = $study AND query = $query AND measure = 'auc' AND n <= $n
+    GROUP BY layer, head, n
+    QUALIFY n = max(n) OVER ()
 ),
 sinks AS (
     SELECT layer, kv_head, avg(rho_0::DOUBLE) AS rho_0
@@ -42,15 +39,11 @@ LEFT JOIN looked USING (layer, head)
 LEFT JOIN (FROM elbows WHERE study = $study AND query = $query) AS bent USING (layer, head)
 LEFT JOIN (FROM selection_means WHERE study = $study AND query = $query AND n = $n) AS at_n USING (layer, head)
 LEFT JOIN of_ranks USING (layer, head)
-LEFT JOIN (
-    FROM attention_by_position WHERE study = $study AND query = $query AND position = 0
-) AS rests USING (layer, head)
+LEFT JOIN (FROM attention_by_position WHERE study = $study AND query = $query AND position = 0) AS rest USING (layer, head)
 LEFT JOIN sinks USING (layer, kv_head)
 LEFT JOIN (FROM convergence WHERE study = $study AND query = $query) AS spread USING (layer, head)
 LEFT JOIN (FROM critical_n WHERE study = $study AND query = $query) AS nearness USING (layer, head)
-LEFT JOIN (
-    FROM sensitivity_bounds WHERE study = $study AND query = $query AND temperature = 1
-) AS sensitive USING (layer, head)
+LEFT JOIN (FROM sensitivity_bounds WHERE study = $study AND query = $query AND temperature = 1) AS sensitive USING (layer, head)
 LEFT JOIN (FROM head_ablation WHERE study = $study AND kind = 'zero') AS ablated USING (layer, head)
 WHERE heads.study = $study
 ORDER BY layer, head

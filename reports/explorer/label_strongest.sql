@@ -9,11 +9,7 @@ WITH named AS (
     FROM head_labels
     WHERE study = $study
 ),
-texts AS (
-    SELECT sequence, position, token_id
-    FROM tokens
-    WHERE study = $study AND sequence < $sequences
-),
+texts AS (FROM tokens WHERE study = $study AND sequence < $sequences),
 keys AS (
     SELECT
         layer, head, top_keys.sequence, query, top_keys.position, weight,
@@ -24,7 +20,7 @@ keys AS (
     JOIN texts AS own ON own.sequence = top_keys.sequence AND own.position = top_keys.query
     JOIN texts AS seen ON seen.sequence = top_keys.sequence AND seen.position = top_keys.position
     LEFT JOIN texts AS before ON before.sequence = top_keys.sequence AND before.position = top_keys.position - 1
-    WHERE study = $study
+    WHERE top_keys.study = $study
 ),
 held AS (
     SELECT

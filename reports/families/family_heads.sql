@@ -2,10 +2,7 @@
 -- inputs:  family_members, family_trends, onsets; $family, $quantity, $most
 -- meaning: a quantity of every head over the members; if there are more than $most rows, of every second, third, ... member
 --          and the last, and whether it appears over the members; layer and head are NULL for a member that has not landed
-WITH trends AS (
-    FROM family_trends
-    WHERE family = $family AND quantity = $quantity
-),
+WITH trends AS (FROM family_trends WHERE family = $family AND quantity = $quantity),
 counted AS (
     SELECT greatest(1, ceil(count(*) / $most))::INTEGER AS step, max(member) AS last
     FROM trends

@@ -1,10 +1,7 @@
 -- grain:   one row per (member, quantity) of a family
 -- inputs:  family_members, family_trends_model; $family
 -- meaning: the quantities of the model over the members, with their intervals; NULL for a member that has not landed
-WITH trends AS (
-    FROM family_trends_model
-    WHERE family = $family AND layer IS NULL
-)
+WITH trends AS (FROM family_trends_model WHERE family = $family AND layer IS NULL)
 SELECT
     members.study, member,
     members.value AS label,

@@ -2,11 +2,7 @@
 -- inputs:  family_members, onsets; $family
 -- meaning: the quantities that come to exceed their threshold over the members, and the members between which they do; and
 --          those of which this is undecided, without members
-WITH members AS (
-    SELECT study, value, member
-    FROM family_members
-    WHERE family = $family
-)
+WITH members AS (SELECT study, value, member FROM family_members WHERE family = $family)
 SELECT
     quantity, layer, head, threshold, state,
     onset.value AS onset,

@@ -14,17 +14,15 @@ weights AS (
     SELECT position, mean_weight, row_number() OVER (ORDER BY mean_weight DESC, position) AS selected_rank
     FROM attention_by_position
     WHERE study = $study AND query = $query AND layer = $layer AND head = $head
-),
-placed AS (
-    SELECT
-        *,
-        row_number() OVER (PARTITION BY role ORDER BY selected_rank NULLS LAST, position) AS by_weight,
-        row_number() OVER (PARTITION BY role ORDER BY position) AS place,
-        count(*) OVER (PARTITION BY role) AS places
-    FROM points
-    LEFT JOIN weights USING (position)
 )
 SELECT position, x, y, z, mean_weight, role, selected_rank
-FROM placed
-WHERE by_weight <= 100 OR (place - 1) % ceil(places / 198) = 0
+FROM points
+LEFT JOIN weights USING (position)
+WINDOW
+    alike AS (PARTITION BY role),
+    by_weight AS (PARTITION BY role ORDER BY selected_rank NULLS LAST, position),
+    by_place AS (PARTITION BY role ORDER BY position)
+QUALIFY
+    row_number() OVER by_weight <= 100
+    OR (row_number() OVER by_place - 1) % ceil(count(*) OVER alike / 198) = 0
 ORDER BY position

@@ -1,11 +1,7 @@
 -- grain:   one row per n, for the powers of four that the study reaches and its largest n
 -- inputs:  selection_means_model; $study
 -- meaning: mean Precision, Recall and F over all selections of that n at the last query
-WITH means AS (
-    FROM selection_means_model
-    WHERE study = $study
-    QUALIFY query = max(query) OVER ()
-)
+WITH means AS (FROM selection_means_model WHERE study = $study QUALIFY query = max(query) OVER ())
 SELECT
     n AS "N",
     round(precision, 3) AS precision,

@@ -4,9 +4,7 @@
 --          have another label if this threshold only were 10 % lower (changed_below) or higher (changed_above),
 --          and the least and largest share of sequences and heads that would meet no rule if it were changed by 10 %,
 --          halved or doubled
-WITH stated AS (
-    UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE value
-),
+WITH stated AS (UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE value),
 moved AS (
     SELECT
         threshold,

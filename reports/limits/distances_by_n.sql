@@ -3,9 +3,7 @@
 -- meaning: mean distance of the selected keys from the rest, divided by the norm of each head's output, and the same
 --          for N random keys, on a log grid of n up to the number of keys of the query; fitted: the fitted power of N,
 --          up to half of the keys, NULL beyond; n_keys: largest number of keys of a head
-WITH grid AS (
-    FROM log_grid((SELECT max(n) FROM selection_means_model WHERE study = $study), points := 48)
-),
+WITH grid AS (FROM log_grid((SELECT max(n) FROM selection_means_model WHERE study = $study), points := 48)),
 fits AS (
     SELECT query, level, exponent
     FROM limit_exponents

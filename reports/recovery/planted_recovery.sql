@@ -9,24 +9,15 @@ WITH compared AS (
             {'parameter': 'C', 'planted': planted.c, 'fitted': norms.c, 'low': c_low, 'high': c_high},
             {'parameter': 'lambda', 'planted': planted.lambda_sink, 'fitted': norms.lambda_sink, 'low': lambda_sink_low, 'high': lambda_sink_high},
             {
-                'parameter': 'beta',
-                'planted': planted.beta,
-                'fitted': CASE preferred WHEN 'floor' THEN beta_floor ELSE similarity.beta END,
-                'low': CASE preferred WHEN 'floor' THEN beta_floor_low ELSE beta_low END,
-                'high': CASE preferred WHEN 'floor' THEN beta_floor_high ELSE beta_high END
+                'parameter': 'beta', 'planted': planted.beta,
+                'fitted': if(preferred = 'floor', beta_floor, similarity.beta),
+                'low': if(preferred = 'floor', beta_floor_low, beta_low),
+                'high': if(preferred = 'floor', beta_floor_high, beta_high)
             },
-            {'parameter': 'rho_0', 'planted': planted.rho_0, 'fitted': similarity.rho_0, 'low': rho_0_low, 'high': rho_0_high},
-            {'parameter': 'p_sink', 'planted': planted.p_sink, 'fitted': fits.p_sink, 'low': p_sink_low, 'high': p_sink_high},
-            {'parameter': 'p_base', 'planted': planted.p_base, 'fitted': fits.p_base, 'low': p_base_low, 'high': p_base_high},
-            {'parameter': 'eta', 'planted': planted.eta, 'fitted': fits.eta, 'low': eta_low, 'high': eta_high},
-            {
-                'parameter': 'eta_growth',
-                'planted': planted.eta_growth,
-                'fitted': fits.eta_growth,
-                'low': eta_growth_low,
-                'high': eta_growth_high
-            },
-            {'parameter': 'omega', 'planted': planted.omega, 'fitted': fits.omega, 'low': omega_low, 'high': omega_high},
+{% for p in ("rho_0", "p_sink", "p_base", "eta", "eta_growth", "omega") %}
+{% set fits = "similarity" if loop.first else "fits" %}
+            {'parameter': '{{ p }}', 'planted': planted.{{ p }}, 'fitted': {{ fits }}.{{ p }}, 'low': {{ p }}_low, 'high': {{ p }}_high},
+{% endfor %}
             {'parameter': 'T_1', 'planted': planted.t_1, 'fitted': fits.t_1, 'low': NULL, 'high': NULL},
             {'parameter': 'T_2', 'planted': planted.t_2, 'fitted': fits.t_2, 'low': NULL, 'high': NULL}
         ], recursive := true)
@@ -46,7 +37,5 @@ SELECT DISTINCT
     low, high
 FROM compared
 ORDER BY
-    list_position(
-        ['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter
-    ),
+    list_position(['C', 'lambda', 'beta', 'rho_0', 'p_sink', 'p_base', 'eta', 'eta_growth', 'omega', 'T_1', 'T_2'], parameter),
     layer, kv_head, head

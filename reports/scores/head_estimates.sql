@@ -7,12 +7,8 @@ SELECT
     layer, head, 'auc_above_shuffled' AS measure, difference AS value, difference_low AS low, difference_high AS high
 FROM separability
 WHERE
-    study = $study
-    AND layer IS NOT NULL
-    AND query = last_query($study)
-    AND measure = 'auc'
-    AND null_model = 'shuffled_values'
-    AND n = 4
+    study = $study AND query = last_query($study) AND layer IS NOT NULL
+    AND measure = 'auc' AND null_model = 'shuffled_values' AND n = 4
 UNION ALL
 SELECT layer, head, replace(measure, 'level', 'every_query'), mean, mean_low, mean_high
 FROM query_means

@@ -3,31 +3,20 @@
 -- meaning: one measure of every head, sequence by sequence; no rows for a measure that is defined for all sequences
 --          together only
 WITH of_selections AS (
-    SELECT
-        sequence, layer, head,
-{% for metric in metrics %}
-        weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
-{% endfor %}
+    SELECT sequence, layer, head, weighted_level(COLUMNS({{ metrics | list }}), 1 / n) AS '\0'
     FROM selection
     WHERE study = $study AND query = last_query($study)
     GROUP BY sequence, layer, head
 ),
 of_concentration AS (
     SELECT
-        sequence, layer, head,
-{% for quantity in concentration %}
-        {{ quantity.name }}::DOUBLE AS {{ quantity.name }},
-{% endfor %}
+        sequence, layer, head, COLUMNS({{ concentration | map(attribute="name") | list }})::DOUBLE,
         n_90::DOUBLE AS mass
     FROM attention_rows
     WHERE study = $study AND query = last_query($study)
 ),
 of_signatures AS (
-    SELECT
-        sequence, layer, head,
-{% for name in signature if name.startswith("cos_") %}
-        {{ name }}{{ "," if not loop.last }}
-{% endfor %}
+    SELECT sequence, layer, head, COLUMNS('^cos_')
     FROM head_signatures
     WHERE study = $study AND query = last_query($study)
 )

@@ -3,17 +3,13 @@
 -- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantiles over heads, by N (Figure 5 and F); n:
 --          at most 161 values, evenly spaced on a log axis from 1 to the largest; heads: those that attend to more than
 --          n keys; precision_floor: N/n, below which Precision cannot lie, mean over heads and sequences
-WITH means AS (
-    FROM selection_means WHERE study = $study AND query = $query
-),
+WITH means AS (FROM selection_means WHERE study = $study AND query = $query),
 by_head AS (
     SELECT layer, head, n, precision, recall, f_r_min, f_r_max
     FROM means
     SEMI JOIN log_grid((SELECT max(n) FROM means)) AS grid ON n = point
 ),
-by_metric AS (
-    UNPIVOT by_head ON precision, recall, f_r_min, f_r_max INTO NAME metric VALUE value
-),
+by_metric AS (UNPIVOT by_head ON precision, recall, f_r_min, f_r_max INTO NAME metric VALUE value),
 floors AS (
     SELECT point AS n, avg(point / n_keys) AS precision_floor
     FROM attention_rows

@@ -9,11 +9,7 @@
 --          is on one key exactly if that key has half, and the columns about contributions are all present or all
 --          missing, and missing only if all contributions are 0
 WITH allowed AS (
-    SELECT
-        CASE
-            WHEN json_extract_string(provenance, '$.inputs.model.attention') = 'two-pass' AND dtype <> 'float32' THEN 0.02
-            ELSE 1e-5
-        END AS slack
+    SELECT if(provenance ->> '$.inputs.model.attention' = 'two-pass' AND dtype <> 'float32', 0.02, 1e-5) AS slack
     FROM studies
     WHERE study = $study
 )
@@ -33,11 +29,9 @@ WHERE
         OR top_role <> role_of(top_position, query)
         OR (n_50 = 1) <> (top_weight >= 0.5) AND abs(top_weight - 0.5) > 1e-6
         OR (effective_contributors IS NULL AND norm_contributions > 0)
-{% for quantity in concentration if quantity.missing %}
-        OR ({{ quantity.name }} IS NULL) <> (effective_contributors IS NULL)
+{% for name in concentration | selectattr("missing") | map(attribute="name") | list + ["top_contributor_position", "top_contributor_role"] %}
+        OR ({{ name }} IS NULL) <> (effective_contributors IS NULL)
 {% endfor %}
-        OR (top_contributor_position IS NULL) <> (effective_contributors IS NULL)
-        OR (top_contributor_role IS NULL) <> (effective_contributors IS NULL)
         OR coalesce(
             abs(effective_contributors - exp(entropy_contributors::DOUBLE)) > 1e-5 * effective_contributors
             OR top_contributor_position NOT BETWEEN query + 1 - n_keys AND query

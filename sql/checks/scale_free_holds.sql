@@ -4,8 +4,4 @@
 --          independent; the printed ones are reported, not checked
 SELECT head_dim, n_keys, n, beta, lambda_sink, rho_0, precision_gap, precision_se, recall_gap, recall_se
 FROM monte_carlo
-WHERE
-    study = $study
-    AND family = 'scale_free'
-    AND meets_assumptions
-    AND NOT (precision_holds AND recall_holds)
+WHERE study = $study AND family = 'scale_free' AND meets_assumptions AND NOT (precision_holds AND recall_holds)

@@ -27,6 +27,5 @@ WITH wrong AS (
             OR {{ violations(by_n) | indent }}
         )
 )
-SELECT *
 FROM selection_counts
 WHERE rowid IN (SELECT rowid FROM wrong)

@@ -1,8 +1,6 @@
 -- inputs:  head_signatures, label_heads, taxonomy_thresholds
 -- meaning: labels of every head with each threshold changed
-WITH stated AS (
-    UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated
-),
+WITH stated AS (UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated),
 moved AS (
     SELECT threshold, factor, stated * factor AS value
     FROM stated, (VALUES (0.5::DOUBLE), (0.9::DOUBLE), (1.1::DOUBLE), (2::DOUBLE)) AS factors (factor)
@@ -17,11 +15,7 @@ thresholds AS (
 {% endfor %}
         )
 ),
-signatures AS (
-    SELECT *
-    FROM head_signatures
-    WHERE study = $study
-),
+signatures AS (FROM head_signatures WHERE study = $study),
 relabelled AS (
     SELECT study, query, layer, head, threshold, factor, value, label
     FROM label_heads(signatures, thresholds)

@@ -9,10 +9,7 @@ WITH bounds AS (
     SELECT
         study, query, layer, head, n,
         avg((margin > 0)::INTEGER) AS premise_share,
-        avg(margin) AS margin,
-{% for metric in metrics %}
-        avg({{ metric }}_lower) AS {{ metric }}_lower{{ "," if not loop.last }}
-{% endfor %}
+        avg(COLUMNS('margin|_lower'))
     FROM lower_bounds(kappa, scale)
     GROUP BY study, query, layer, head, n
 )

@@ -7,10 +7,8 @@ SELECT
 FROM query_table(comparison)
 UNPIVOT INCLUDE NULLS (
     (mean, low, high, lower, upper, inside) FOR metric IN (
-        (precision, precision_low, precision_high, precision_lower, precision_upper, precision_inside)
-            AS 'precision',
-        (recall, recall_low, recall_high, recall_lower, recall_upper, recall_inside) AS 'recall',
-        (f_r_max, f_r_max_low, f_r_max_high, f_r_max_lower, f_r_max_upper, f_r_max_inside) AS 'f_r_max',
-        (f_r_min, f_r_min_low, f_r_min_high, f_r_min_lower, f_r_min_upper, f_r_min_inside) AS 'f_r_min'
+{% for m in metrics %}
+        ({{ m }}, {{ m }}_low, {{ m }}_high, {{ m }}_lower, {{ m }}_upper, {{ m }}_inside) AS '{{ m }}'{{ "," if not loop.last }}
+{% endfor %}
     )
 )

@@ -41,9 +41,7 @@ scored AS (
 SELECT
     * EXCLUDE (
         total_norm, won, highest,
-{% for kind in kinds %}
-        {{ kind.name }}, {{ kind.name }}_won,
-{% endfor %}
+        {% for kind in kinds %}{{ kind.name }}, {{ kind.name }}_won, {% endfor %}
 {% for _, condition in conditions %}
         {{ condition.name }}_value, {{ condition.name }}_limit, {{ condition.name }}_met, {{ condition.name }}_slack,
 {% endfor %}

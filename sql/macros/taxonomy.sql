@@ -9,15 +9,9 @@ CREATE MACRO taxonomy(
 {% endfor %}
 ) AS TABLE
 WITH thresholds AS (
-    FROM taxonomy_thresholds(
-{% for threshold in thresholds %}
-        {{ threshold.name }} := {{ threshold.name }}{{ "," if not loop.last }}
-{% endfor %}
-    )
+    FROM taxonomy_thresholds({% for given in thresholds %}{{ given.name }} := {{ given.name }}{{ ", " if not loop.last }}{% endfor %})
 ),
-labelled AS (
-    FROM label_heads(head_signatures, thresholds)
-),
+labelled AS (FROM label_heads(head_signatures, thresholds)),
 heads AS (
     SELECT
         study, query, layer, head,

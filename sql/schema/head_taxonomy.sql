@@ -23,9 +23,8 @@ CREATE TABLE head_taxonomy (
     rest_share DOUBLE, -- norm_rest over the same sum; NULL if that is 0 [0, 1]
     cos_sink_max DOUBLE, -- mean over sequences
     cos_sink_level DOUBLE, -- mean over sequences; NULL if a window hides the sink or its norm is 0
-    cos_sink_change DOUBLE, -- mean over sequences
-    cos_last_level DOUBLE, -- mean over sequences
-    cos_last_change DOUBLE, -- mean over sequences
-    cos_last_p05 DOUBLE, -- mean over sequences
+{% for name in ("cos_sink_change", "cos_last_level", "cos_last_change", "cos_last_p05") %}
+    {{ name }} DOUBLE, -- mean over sequences
+{% endfor %}
     effective_contributors DOUBLE -- mean over sequences
 )

@@ -12,10 +12,9 @@ CREATE TABLE parameter_effects (
     base DOUBLE, -- value of the parameter while others change; a factor for a_0, a_min_in and a_max_out [-inf, inf]
     low DOUBLE, -- smaller value of the parameter; for a_0, a_min_in and a_max_out a factor [-inf, inf]
     high DOUBLE, -- larger value [-inf, inf]
-    precision_lower_low DOUBLE, -- mean lower bound of Precision at low
-    precision_lower_high DOUBLE, -- mean lower bound of Precision at high
-    recall_lower_low DOUBLE, -- mean lower bound of Recall at low
-    recall_lower_high DOUBLE, -- mean lower bound of Recall at high
+{% for metric, end in (("precision", "low"), ("precision", "high"), ("recall", "low"), ("recall", "high")) %}
+    {{ metric }}_lower_{{ end }} DOUBLE, -- mean lower bound of {{ metric.title() }} at {{ end }}
+{% endfor %}
     log_miss_low DOUBLE, -- mean log of the sum that eq. 12 and 14 subtract, at low; it decides the effect where the bounds saturate
     log_miss_high DOUBLE, -- the same at high
     effect SMALLINT, -- sign of the change of the lower bounds: 1 improves, -1 weakens, 0 none; NULL: nothing changed

@@ -6,12 +6,8 @@ FROM head_taxonomy
 JOIN head_conditions USING (study, query, layer, head)
 SELECT
     layer, head, label, retriever_score,
-    list({
-        'missed': condition,
-        'met_share': met_share,
-        'value': value,
-        'threshold': threshold
-    } ORDER BY condition) FILTER (WHERE met_share < 1) AS missed
+    list({'missed': condition, 'met_share': met_share, 'value': value, 'threshold': threshold} ORDER BY condition)
+        FILTER (WHERE met_share < 1) AS missed
 WHERE study = $study AND query = last_query($study) AND kind = 'Retriever'
 GROUP BY ALL
 ORDER BY retriever_score DESC NULLS LAST, layer, head

@@ -8,10 +8,7 @@ WITH ends AS (
     WHERE landed
     GROUP BY family
 ),
-thresholds AS (
-    SELECT DISTINCT family, quantity, threshold
-    FROM onsets
-),
+thresholds AS (SELECT DISTINCT family, quantity, threshold FROM onsets),
 decided AS (
     SELECT family, study, quantity, layer, head, value, value_low > threshold AS has
     FROM family_trends

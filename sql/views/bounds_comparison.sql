@@ -13,12 +13,7 @@ WITH bounds AS (
     SELECT
         study, query, n, family, kappa, scale,
         count(precision_lower) AS bounded_heads,
-        avg(premise_share) AS premise_share,
-        avg(margin) AS margin,
-{% for metric in metrics %}
-        avg({{ metric }}_lower) AS {{ metric }}_lower,
-        avg({{ metric }}_upper) AS {{ metric }}_upper{{ "," if not loop.last }}
-{% endfor %}
+        avg(COLUMNS('premise_share|margin|_lower|_upper'))
     FROM bound_means
     GROUP BY study, query, n, family, kappa, scale
 )

@@ -13,10 +13,7 @@ covered AS (
     SELECT
         study, query, family, kappa, scale,
         count(precision_inside) AS bounded_rows,
-        avg(precision_inside::INTEGER) AS precision_coverage,
-        avg(recall_inside::INTEGER) AS recall_coverage,
-        avg(f_r_max_inside::INTEGER) AS f_r_max_coverage,
-        avg(f_r_min_inside::INTEGER) AS f_r_min_coverage,
+        avg(COLUMNS('^(.*)_inside$')::INTEGER) AS '\1_coverage',
         avg(precision_upper - precision_lower) AS precision_width,
         avg(recall_upper - recall_lower) AS recall_width,
         avg(premise_share) FILTER (WHERE n > 1) AS premise_share,

@@ -20,9 +20,7 @@ SELECT
     max(n) AS last_n, -- largest N
     min(n) FILTER (WHERE is_nearer) AS critical_n, -- the critical N, with a tolerance of a millionth of the distance; NULL if the selected keys are always farther
     critical_n / (last_n + 1) AS critical_share, -- critical_n divided by the number of keys
-    max(n) FILTER (
-        WHERE is_nearer AND 2 * n <= largest_n + 1
-    ) AS last_nearer_n, -- last N, up to half of the keys, at which the selected keys are no farther; NULL if there is none
+    max(n) FILTER (WHERE is_nearer AND 2 * n <= largest_n + 1) AS last_nearer_n, -- last N, up to half of the keys, at which the selected keys are no farther; NULL if there is none
     arg_min(n, (relative_distance, n)) AS nearest_n, -- N of the smallest distance; the smallest such N in case of ties
 FROM compared
 GROUP BY study, query{{ ", layer, head" if not model }}

@@ -4,10 +4,6 @@
 --          met, and means of the value and threshold compared. A rule requires all of its conditions without a way and,
 --          if it has ways, all conditions of at least one of them: {{ described_conditions }}
 CREATE OR REPLACE VIEW head_conditions AS
-WITH met_or_not AS (
-    SELECT study, query, layer, head, unnest(conditions, recursive := true)
-    FROM kinds_by_sequence
-)
 SELECT
 {{ key_names("study", "query", "layer", "head") }}
     kind, -- the kind of heads whose rule the condition belongs to
@@ -17,5 +13,5 @@ SELECT
     any_value(direction) AS direction, -- comparison that the value must satisfy: '>=', '<=' or '>'
     avg(threshold) AS threshold, -- threshold for this head, mean over sequences; NULL if it does not exist
     avg(met::INTEGER) AS met_share, -- share of sequences in which the condition is met; 0 without a value
-FROM met_or_not
+FROM (SELECT study, query, layer, head, unnest(conditions, recursive := true) FROM kinds_by_sequence)
 GROUP BY study, query, layer, head, kind, way, condition

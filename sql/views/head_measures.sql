@@ -11,21 +11,13 @@ WITH last_queries AS (
     GROUP BY study
 ),
 of_selections AS (
-    SELECT
-        study, layer, head,
-{% for metric in metrics %}
-        weighted_level({{ metric }}, 1 / n) AS {{ metric }}{{ "," if not loop.last }}
-{% endfor %}
+    SELECT study, layer, head, weighted_level(COLUMNS({{ metrics | list }}), 1 / n) AS '\0'
     FROM selection_means
     JOIN last_queries USING (study, query)
     GROUP BY study, layer, head
 ),
 of_errors AS (
-    SELECT
-        study, layer, head,
-{% for error in ("error_renormalised", "error_mean", "weight_left_out") %}
-        avg({{ error }}::DOUBLE) AS {{ error }}_16{{ "," if not loop.last }}
-{% endfor %}
+    SELECT study, layer, head, avg(COLUMNS(['error_renormalised', 'error_mean', 'weight_left_out'])::DOUBLE) AS '\0_16'
     FROM selection_counts
     JOIN last_queries USING (study, query)
     WHERE n = 16
@@ -37,20 +29,12 @@ of_elbows AS (
     JOIN last_queries USING (study, query)
 ),
 of_kinds AS (
-    SELECT
-        study, layer, head,
-{% for measure in of_kinds %}
-        {{ measure }}::DOUBLE AS {{ measure }}{{ "," if not loop.last }}
-{% endfor %}
+    SELECT study, layer, head, COLUMNS({{ of_kinds | list }})::DOUBLE
     FROM head_taxonomy
     JOIN last_queries USING (study, query)
 ),
 of_concentration AS (
-    SELECT
-        study, layer, head,
-{% for quantity in concentration %}
-        {{ quantity.name }}::DOUBLE AS {{ quantity.name }}{{ "," if not loop.last }}
-{% endfor %}
+    SELECT study, layer, head, COLUMNS({{ concentration | map(attribute="name") | list }})::DOUBLE
     FROM concentration_means
     JOIN last_queries USING (study, query)
 ),

@@ -4,13 +4,9 @@
 --          bounds: which of them hold, how often, and how close the norm comes to the one that always holds; a norm
 --          that exceeds a bound by rounding only (1e-15 of it) counts as equal
 CREATE OR REPLACE VIEW sensitivity_bounds{{ "_model" if model }} AS
-WITH bounded AS (
-    SELECT *, jacobian_bounds(temperature) AS bounds
+WITH held AS (
+    SELECT *, jacobian_bounds(temperature) AS bounds, spectral_norm / (1 + 1e-15) AS least
     FROM sensitivity
-),
-held AS (
-    SELECT *, spectral_norm / (1 + 1e-15) AS least
-    FROM bounded
 )
 SELECT
 {{ key_names("study", "query", "layer", "head", "temperature", of_model=model) }}
