@@ -13,7 +13,7 @@ from geometry.selection.metrics import METRICS, average_levels, average_metrics,
 
 KEYS = 17
 
-Definition = Callable[[int, int, int], Fraction]
+Definition = Callable[[int, int, int, int], Fraction]
 
 
 def f(x: Fraction) -> Fraction:
@@ -22,14 +22,16 @@ def f(x: Fraction) -> Fraction:
 
 
 DEFINITIONS: dict[str, Definition] = {
-    "precision": lambda n, _, k_out: Fraction(n, n + k_out),
-    "recall": lambda n, k_in, _: Fraction(k_in, n),
-    "f_r_max": lambda n, _, k_out: f(Fraction(n, n + k_out)),
-    "f_r_min": lambda n, k_in, _: f(Fraction(k_in, n)),
-    "specificity": lambda n, _, k_out: Fraction(KEYS - n - k_out, KEYS - n),
-    "precision_excess": lambda n, _, k_out: (Fraction(n, n + k_out) - Fraction(n, KEYS)) / (1 - Fraction(n, KEYS)),
+    "precision": lambda n, _, k_out, _keys: Fraction(n, n + k_out),
+    "recall": lambda n, k_in, _, _keys: Fraction(k_in, n),
+    "f_r_max": lambda n, _, k_out, _keys: f(Fraction(n, n + k_out)),
+    "f_r_min": lambda n, k_in, _, _keys: f(Fraction(k_in, n)),
+    "specificity": lambda n, _, k_out, keys: Fraction(keys - n - k_out, keys - n),
+    "precision_excess": lambda n, _, k_out, keys: (
+        (Fraction(n, n + k_out) - Fraction(n, keys)) / (1 - Fraction(n, keys))
+    ),
 }
-"""Metrics of one selection from N, K_in and K_out."""
+"""Metrics of one selection from N, K_in, K_out and the number of keys."""
 
 
 def assert_right(definitions: dict[str, Definition], dtype: type = np.int32, sequences: int = 4) -> None:
@@ -39,7 +41,7 @@ def assert_right(definitions: dict[str, Definition], dtype: type = np.int32, seq
     assert found.sequences == sequences
     for index, (name, define) in enumerate(definitions.items()):
         exact = np.array(
-            [[[define(i + 1, int(a[i]), int(b[i])) for i in range(KEYS - 1)] for a, b in zip(*heads, strict=True)]
+            [[[define(i + 1, int(a[i]), int(b[i]), KEYS) for i in range(KEYS - 1)] for a, b in zip(*heads, strict=True)]
              for heads in zip(k_in, k_out, strict=True)]
         )  # fmt: skip
         mean = exact.sum(axis=0) / sequences
@@ -59,10 +61,10 @@ def test_equal_the_definitions(dtype: type, sequences: int) -> None:
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("precision", lambda _, k_in, k_out: Fraction(k_in, max(1, k_in + k_out))),  # keys within the radius
-        ("f_r_max", lambda n, _, k_out: f(Fraction(n, n + k_out)) / 2),
-        ("specificity", lambda _n, _, k_out: 1 - Fraction(k_out, KEYS)),
-        ("precision_excess", lambda n, _, k_out: Fraction(n, n + k_out) - Fraction(n, KEYS)),
+        ("precision", lambda _, k_in, k_out, _keys: Fraction(k_in, max(1, k_in + k_out))),  # keys within the radius
+        ("f_r_max", lambda n, _, k_out, _keys: f(Fraction(n, n + k_out)) / 2),
+        ("specificity", lambda _n, _, k_out, keys: 1 - Fraction(k_out, keys)),
+        ("precision_excess", lambda n, _, k_out, keys: Fraction(n, n + k_out) - Fraction(n, keys)),
     ],
 )
 def test_other_definitions_would_be_noticed(name: str, wrong: Definition) -> None:

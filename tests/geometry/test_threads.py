@@ -1,4 +1,4 @@
-"""Results are the same, byte for byte, however many threads BLAS may use."""
+"""Results are the same, byte for byte, however many threads BLAS may use, and by kernels compiled or read."""
 
 import json
 import os
@@ -24,10 +24,9 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from geometry import concentration, output_parts, selection_counts, selection_profile
-from geometry.assumptions.assumed import AssumedHead, draw_values
-from geometry.assumptions.values import DirectionMoments
-from geometry.assumptions.values import estimate_variation
-from geometry.assumptions.values import cosines_with_one, unit_vectors
+from geometry.assumptions.assumed import AssumedHead, draw_values, weight_profile
+from geometry.assumptions.phases import fit_phases
+from geometry.assumptions.values import DirectionMoments, cosines_with_one, estimate_variation, unit_vectors
 from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
 from geometry.limits import fit_exponents
 from geometry.selection.metrics import average_metrics
@@ -51,7 +50,7 @@ for n, d in ((65, 16), (301, 64), (1024, 128)):
     head = random_head(n, d, n)
     for function in (selection_profile, selection_counts, output_parts, concentration):
         results[f"{function.__name__} {n}"] = digest(function(*head))
-    results[f"sink_cosines {n}"] = digest(cosines_with_one(*unit_vectors(head[1]), 0))
+    results[f"cosines_with_one {n}"] = digest(cosines_with_one(*unit_vectors(head[1]), 0))
     moments = DirectionMoments(d)
     moments.add(head[1])
     principal = moments.compute_directions()
@@ -69,6 +68,7 @@ for sequences, heads, n in ((20, 1, 12), (33, 3, 640), (8, 90, 128)):
 assumed = AssumedHead(
     lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60
 )
+results["fit_phases"] = digest(fit_phases(weight_profile(assumed, 300) * np.exp(0.1 * rng.standard_normal(300))))
 results["draw_values"] = digest(draw_values(assumed, 300, 64, rng))
 results["monte_carlo"] = digest(compare_bounds(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))
 results["parameter_effects"] = digest(
@@ -78,7 +78,7 @@ print(json.dumps([[pool["num_threads"] for pool in threadpool_info() if pool["us
 """
 
 
-def computed(threads: int) -> tuple[list[int], dict[str, str]]:
+def computed(threads: int, **variables: str) -> tuple[list[int], dict[str, str]]:
     """Threads of BLAS and digests of results in a process of its own.
 
     On x86 with the kernels of BLAS for AVX2, of which all such machines have these and which round edges otherwise.
@@ -87,7 +87,7 @@ def computed(threads: int) -> tuple[list[int], dict[str, str]]:
     set_here = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
     run = subprocess.run(
         [sys.executable, "-c", COMPUTE],
-        env=set_here | kernel | {"OMP_NUM_THREADS": str(threads)},
+        env=set_here | kernel | variables | {"OMP_NUM_THREADS": str(threads)},
         capture_output=True,
         text=True,
         check=False,
@@ -105,6 +105,13 @@ def test_statistics_do_not_depend_on_the_number_of_threads() -> None:
     assert set(two) == {2}
     assert len(expected) > 20
     assert {name for name in expected if results[name] != expected[name]} == set()
+
+
+@pytest.mark.long
+def test_what_is_read_from_the_disk_computes_what_was_compiled(tmp_path: Path) -> None:
+    compiled, read = (computed(1, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    assert list(tmp_path.rglob("*.nbc")) != []
+    assert compiled == read
 
 
 @pytest.fixture
