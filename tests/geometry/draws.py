@@ -10,9 +10,8 @@ Head = Callable[[int, int, int], tuple[np.ndarray, np.ndarray]]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """In float64, then rounded to float32."""
-    weights = np.exp(logits - logits.max())
-    return (weights / weights.sum()).astype(np.float32)
+    """Rounded to float32."""
+    return softmax_rows(logits).astype(np.float32)
 
 
 def softmax_rows(logits: np.ndarray) -> np.ndarray:

@@ -1,12 +1,9 @@
-"""The printed lower bounds, read literally key by key, or from the ingredients of a selection."""
+"""The printed lower bounds of a selection, read literally from its ingredients."""
 
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from geometry.bounds.lower import INGREDIENTS
-from tests.geometry import oracle
 
 
 def tail(margin: float, breadth: float, d: int, kappa: float) -> float:
@@ -37,17 +34,3 @@ def bound_selection(
     lower = {"precision_lower": precision, "recall_lower": recall}
     lower |= {"f_r_max_lower": 2 * precision / (1 + precision), "f_r_min_lower": 2 * recall / (1 + recall)}
     return {"delta": delta, "margin": delta / b, "sink": delta_0 / b, "premise_share": float(delta > 0)} | lower
-
-
-def row(weights: np.ndarray, values: np.ndarray, size: int, kappa: float, scale: str, sink: bool) -> tuple:
-    """Δ/B and the lower bounds of one N from eq. 7, 8, 12 and 14, of values divided by C in the unit scale."""
-    weights, values = weights.astype(float), values.astype(float)
-    c = oracle.value_scale(values, sink=sink) if scale == "unit" else 1.0
-    inside, outside = oracle.split(weights, size)
-    parts = oracle.ingredients(weights[:, None] * values, inside, outside, sink=sink)
-    parts["rho_out"] = oracle.closest(values, inside, outside, sink=sink)
-    if not (sink and 0 in inside):
-        parts["a_0"] = math.nan
-    n, d = values.shape
-    found = bound_selection(parts, c, n=size, keys=n, d=d, kappa=kappa)
-    return tuple(found.get(name, math.nan) for name in ("margin", "precision_lower", "recall_lower"))

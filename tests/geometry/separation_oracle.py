@@ -69,8 +69,7 @@ def of_distances(selected: list, left_out: list, reading: Reading = RIGHT) -> li
 
 def of_selection(y: list[list], inside: list[int], reading: Reading = RIGHT) -> list[Fraction]:
     """The measures of a selection, in whatever arithmetic y is given in."""
-    s = [sum(y[i][k] for i in inside) for k in range(len(y[0]))]
-    energy = oracle.energies(s, y)
+    energy = oracle.energies(oracle.add([y[i] for i in inside]), y)
     outside = sorted(set(range(len(y))) - set(inside))
     return of_distances([energy[i] for i in inside], [energy[j] for j in outside], reading)
 

@@ -9,6 +9,7 @@ import pytest
 
 from geometry.assumptions import assumed as module
 from geometry.assumptions.assumed import AssumedHead, draw_values, draw_weights, stretch_phases, weight_profile
+from geometry.bounds import monte_carlo
 
 BASE = AssumedHead(
     value_scale=2.5, lambda_sink=0.2, beta=0.3, rho_0=0.4, p_sink=0.6, eta=0.5, eta_growth=0.1, omega=0.7, t_1=6, t_2=25
@@ -16,11 +17,11 @@ BASE = AssumedHead(
 N, D, DRAWS = 40, 64, 400
 
 
-def mean_cosines(assumed: AssumedHead, d: int = D) -> np.ndarray:
+def mean_cosines(assumed: AssumedHead) -> np.ndarray:
     """Mean Gram matrix of the directions over draws, (n, n)."""
     rng, total = np.random.default_rng(0), np.zeros((N, N))
     for _ in range(DRAWS):
-        values = draw_values(assumed, N, d, rng)
+        values = draw_values(assumed, N, D, rng)
         unit = values / np.linalg.norm(values, axis=1, keepdims=True)
         total += unit @ unit.T
     return total / DRAWS
@@ -34,8 +35,10 @@ def by_distance(cosines: np.ndarray) -> np.ndarray:
 class TestValues:
     @pytest.mark.parametrize(("beta", "rho_0"), [(0.05, 0.0), (0.3, 0.4), (2.0, -0.2)])
     def test_cosines_decay_to_a_floor(self, beta: float, rho_0: float) -> None:
-        found = by_distance(mean_cosines(replace(BASE, beta=beta, rho_0=rho_0)))
+        assumed = replace(BASE, beta=beta, rho_0=rho_0)
+        found = by_distance(mean_cosines(assumed))
         expected = rho_0**2 + (1 - rho_0**2) * np.exp(-beta * np.arange(1, 11))
+        np.testing.assert_allclose(by_distance(monte_carlo.mean_cosines(assumed, N)), expected)
         np.testing.assert_allclose(found, expected, atol=0.01 + 1 / D)
 
     @pytest.mark.parametrize("d", [2, 64])
