@@ -166,13 +166,6 @@ class TestAssociate:
         assert np.isnan([*none.of_sequences, none.p]).all()
         assert none.arranged is None
 
-    def test_shapes_must_agree(self) -> None:
-        x, y = draw(1.0)
-        with pytest.raises(ValueError, match="one shape"):
-            associate(x, y[:-1], LAYERS, GROUPS)
-        with pytest.raises(ValueError, match="each of 14 heads"):
-            associate(x, y, LAYERS, GROUPS[1:])
-
 
 class TestRanks:
     def test_missing_numbers_have_no_rank(self) -> None:

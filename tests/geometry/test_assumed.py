@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -112,29 +111,6 @@ class TestWeights:
         np.testing.assert_allclose(ratio.mean(axis=0), expected, atol=5 * 0.1 * math.sqrt(2 / DRAWS))
         np.testing.assert_allclose(ratio.std(axis=0), 0.1 * math.sqrt(2), rtol=0.2)
         np.testing.assert_allclose(draw_weights(BASE, N, rng), weight_profile(BASE, N), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        *(("value_scale", (0.0, math.inf)), ("lambda_sink", (-0.1,)), ("beta", (-1.0, math.nan)), ("rho_0", (1.1,))),
-        *(("p_sink", (1.0, -0.1)), ("eta", (1.0,)), ("eta_growth", (math.inf,)), ("omega", (0.0, 4.0))),
-        *(("t_1", (-1,)), ("t_2", (5,))),
-    ],
-)
-def test_a_parameter_outside_its_domain_is_named(name: str, values: tuple[Any, ...]) -> None:
-    for value in values:
-        with pytest.raises(ValueError, match=f"{name} = "):
-            replace(BASE, **{name: value})
-
-
-def test_sizes_outside_their_domain_are_named() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="n must be"):
-        weight_profile(BASE, 1)
-    for n, d in ((1, 8), (8, 1)):
-        with pytest.raises(ValueError, match=f"got {n} and {d}"):
-            draw_values(BASE, n, d, rng)
 
 
 def test_stretched_weights_keep_shares_periods_and_growth() -> None:

@@ -212,12 +212,6 @@ def test_a_curve_of_too_few_cosines_is_a_row_with_its_status(y: np.ndarray, stat
     assert all(math.isnan(x) for x in (fit.mae, fit.bic, fit.mae_floor, fit.bic_floor, fit.effective_points))
 
 
-@pytest.mark.parametrize("y", [np.ones((2, 9)), np.array([1.0, 1.1, 0.5]), np.array([1.0, -np.inf, 0.5])])
-def test_what_is_no_curve_of_cosines_is_refused(y: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="cosine must be cosines by distance"):
-        fit_decay(y)
-
-
 class TestEffectivePoints:
     """The effective sample size against sums over pairs, and against noise whose autocorrelation time is known."""
 

@@ -181,16 +181,3 @@ def test_nothing_contributes_where_all_values_are_zero() -> None:
         absent = np.isnan(array) if array.dtype == np.float64 else array == -1
         assert (array.shape, array.dtype) == ((2, 2), np.int32 if name in WHOLE else np.float64)
         np.testing.assert_array_equal(absent, [[False] * 2, [quantity.missing is not None] * 2], err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("weights", "values", "said"),
-    [
-        (np.ones(0), np.ones((0, 2)), "n ≥ 1 keys"),
-        (np.ones(1), np.ones((2, 2)), "to match weights"),
-        (np.ma.array([0.5, 0.5], mask=[0, 1]), np.ones((2, 2)), "weights must not be a masked array"),
-    ],
-)
-def test_bad_input_is_named(weights: np.ndarray, values: np.ndarray, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        concentration(weights, values)

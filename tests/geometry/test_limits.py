@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -171,24 +170,6 @@ class TestTemper:
         np.testing.assert_allclose(temper(tiny, 0.5, 1.0), np.zeros(3), atol=1e-80)
         np.testing.assert_array_equal(same := temper(weights, 1.0), weights)
         assert not np.shares_memory(same, temper(same, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0.5, 0.5], 0.0), "temperature must be a positive number"),
-        (([0.5, 0.5], math.nan), "temperature must be a positive number"),
-        (([0.5, math.nan], 2.0), "weights must be finite and not negative"),
-        (([0.5, 0.4], 2.0, -0.1), "learned_sink must be finite and not negative"),
-        (([0.5, 0.4], 2.0, [0.1]), "must match"),
-        (([[0.5, 0.5], [0.0, 0.0]], 2.0), "all weights of a row are 0"),
-    ],
-)
-def test_what_is_no_row_or_no_temperature_is_refused(arguments: tuple[Any, ...], message: str) -> None:
-    weights, t, *sink = arguments
-    for function in (temper, lambda weights, t, *sink: sensitivity(weights, [t], *sink)):
-        with pytest.raises(ValueError, match=message):
-            function(weights, t, *sink)
 
 
 def dense(alpha: np.ndarray, temperature: float = 1.0) -> float:

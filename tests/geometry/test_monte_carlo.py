@@ -206,14 +206,6 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
     assert len({tuple(state) for state in states}) == 4
 
 
-@pytest.mark.parametrize(
-    ("changed", "match"), [({"draws": 1}, "draws"), ({"sizes": (16,)}, "1 to 15"), ({"sizes": ()}, "one or more")]
-)
-def test_bad_input_is_named(changed: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        compare_bounds(INDEPENDENT, 16, 8, **{"draws": 2, "seed": 0, "sizes": (2,)} | changed)
-
-
 # Table 1.
 
 

@@ -114,12 +114,6 @@ def test_wrong_parts_differ(reading: Callable[[np.ndarray, np.ndarray], Parts], 
     assert {name for name in PARTS if wrong[name] != pytest.approx(parts[name], rel=1e-3)} == changed
 
 
-@pytest.mark.parametrize(("weights", "values"), [((5,), (4, 2)), ((3,), (3, 0)), ((2, 3), (4, 3, 1))])
-def test_what_does_not_fit_together_is_refused(weights: tuple[int, ...], values: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"same n ≥ 1 keys|broadcast"):
-        output_parts(np.ones(weights), np.ones(values))
-
-
 NAMES = tuple(list_declared(SelectionErrors))
 Drawn = tuple[np.ndarray, np.ndarray]
 

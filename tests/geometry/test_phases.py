@@ -365,9 +365,3 @@ def test_a_window_hides_the_sink_and_moves_no_position() -> None:
     assert (seen.t_1, seen.t_2) == (whole.t_1, whole.t_2)
     assert seen.omega == pytest.approx(whole.omega, rel=1e-5)
     assert fit_phases(weight[10:]).omega != pytest.approx(whole.omega, rel=1e-5)  # else the test could not fail
-
-
-@pytest.mark.parametrize(("weight", "first"), [(np.ones((2, 9)), 0), (-np.ones(9), 0), (np.ones(9), -1)])
-def test_what_is_no_row_of_weights_is_refused(weight: np.ndarray, first: int) -> None:
-    with pytest.raises(ValueError, match="weight must be non-negative weights"):
-        fit_phases(weight, first=first)

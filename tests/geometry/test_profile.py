@@ -205,55 +205,10 @@ def test_raw_bounds_of_huge_and_tiny_values_are_their_limits(exponent: int) -> N
     np.testing.assert_allclose(profile.precision_upper[0, 1:], 1 - (halves > 0) / 2 / (size + 1), atol=1e-6)
 
 
-FAIR = np.full(3, 0.3), np.ones((3, 2))
-
-BAD = {
-    "one key": ((np.ones(1), np.ones((1, 2))), ("weights", "(1,)", "(…, n)", "n ≥ 2")),
-    "a number": ((np.float64(1), np.ones((1, 2))), ("weights", "()", "(…, n)")),
-    "more values than weights": ((FAIR[0], np.ones((4, 2))), ("values", "(4, 2)", "(…, 3, d)", "weights (3,)")),
-    "values without components": ((FAIR[0], np.ones(3)), ("values", "(3,)", "(…, 3, d)")),
-    "other heads": ((np.full((2, 3), 0.3), np.ones((5, 3, 2))), ("values", "(5, 3, 2)", "weights (2, 3)")),
-    "a negative weight": ((np.array([0.5, -0.1, 0.1]), FAIR[1]), ("weights", "(3,)", "not negative")),
-    "a row of more than 1": ((np.full((2, 3), [[0.3], [0.337]]), FAIR[1]), ("weights", "(2, 3)", "sum")),
-    "a row of nothing": ((np.full((2, 3), [[0.3], [0.0]]), FAIR[1]), ("weights", "(2, 3)", "0")),
-    "whole weights": ((np.array([1, 0, 0]), FAIR[1]), ("weights", "floating-point", "int64")),
-    "complex values": ((FAIR[0], np.ones((3, 2), complex)), ("values", "floating-point", "complex128")),
-    "an infinite value": ((FAIR[0], np.array([[np.inf], [1], [1]])), ("values", "(3, 1)", "finite")),
-    "masked weights": ((np.ma.array(FAIR[0], mask=[0, 0, 1]), FAIR[1]), ("weights", "masked", "(3,)", "leave out")),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_named(name: str) -> None:
-    """By argument, with what was found and what is wanted, and by both functions alike."""
-    arguments, parts = BAD[name]
-    said = []
-    for function in (selection_profile, selection_counts):
-        with pytest.raises(ValueError, match=parts[0]) as caught:
-            function(*arguments)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    assert said[0].startswith(parts[0])
-    for part in parts:
-        assert part in said[0], f"{part} is not in: {said[0]}"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("kappas", wrong) for wrong in ((0,), (0.5, -1), (np.nan,), (np.inf,))),
-        *(("scale", "log"), ("scale", None), ("device", "tpu")),
-    ],
-)
-def test_unknown_settings_are_named(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        selection_profile(*FAIR, **{name: value})
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(RuntimeError, match="no CUDA device that PyTorch can use for device='cuda'"):
-        selection_profile(*FAIR, device="cuda")
+        selection_profile(*random_head(9, 2, 0), device="cuda")
 
 
 def test_no_kappa_is_no_upper_bound() -> None:

@@ -1,8 +1,6 @@
-"""The declarations: complete, light to import, and true of what is computed."""
+"""The declarations are true of what is computed."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,31 +11,6 @@ from geometry.quantities import MODEL_UNITS, SELECTION, Quantity
 from geometry.selection.concentration import concentration
 from geometry.selection.outputs import output_parts, selection_errors
 from tests.geometry.draws import HEADS, Head, random_head
-
-
-def loaded_by(statement: str) -> set[str]:
-    """Modules that a fresh interpreter has loaded after a statement."""
-    script = f"{statement}\nimport sys\nprint(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(run.stdout.split())
-
-
-class TestImport:
-    def test_declarations_load_nothing_that_computes(self) -> None:
-        modules = loaded_by("import geometry.quantities")
-        assert "numpy" in modules
-        heavy = {"numba", "scipy", "dask", "torch", "pyarrow", "pandas", "threadpoolctl"}
-        assert not modules & heavy
-        assert {name for name in modules if name.startswith("geometry.")} == {"geometry.arrays", "geometry.quantities"}
-
-    def test_a_name_of_the_package_loads_its_own_module_and_no_dask(self) -> None:
-        modules = loaded_by("from geometry import selection_profile, SelectionProfile")
-        assert "geometry.selection.profile" in modules
-        assert not modules & {"dask", "torch", "geometry.assumptions.phases"}
-
-    def test_an_unknown_name_is_an_import_error(self) -> None:
-        with pytest.raises(ImportError, match="cannot import name 'nothing'"):
-            exec("from geometry import nothing")
 
 
 def outside(quantity: Quantity, found: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:

@@ -170,10 +170,3 @@ def test_the_comparison_notices_another_definition(monkeypatch: pytest.MonkeyPat
         monkeypatch.setitem(globals(), name, getattr(broken, name))
     with pytest.raises((AssertionError, IndexError)):
         compare()
-
-
-def test_bad_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="the same shape"):
-        regimes.find_regime_starts(np.ones((2, 3)), np.ones((2, 4)))
-    with pytest.raises(ValueError, match="margins must have the shape"):
-        find_regimes(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3)))

@@ -203,17 +203,3 @@ def test_awkward_heads() -> None:
     assert np.isnan(unknown.recall_lower).all(axis=1).tolist() == [False, True]
     assert np.isnan(unknown.precision_lower).all(axis=1).tolist() == [False, True]
     assert scale_free_lower_bounds([0.5, 0.5], [1.0, 1.0], 1).precision_lower == 0.5  # in one dimension y may coincide
-
-
-@pytest.mark.parametrize(
-    ("weights", "norms", "head_dim", "match"),
-    [
-        ([1.0], [1.0], 8, "n ≥ 2"),
-        ([0.5, 0.5], [1.0, 1.0, 1.0], 8, "same n"),
-        ([0.5, 0.5], [1.0, -1.0], 8, "negative"),
-        ([0.5, 0.5], [1.0, 1.0], 0, "head_dim"),
-    ],
-)
-def test_bad_input_is_named(weights: Any, norms: Any, head_dim: int, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        scale_free_lower_bounds(weights, norms, head_dim)

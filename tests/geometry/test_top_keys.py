@@ -101,9 +101,3 @@ def test_large_value_states_do_not_overflow() -> None:
 def test_one_key_is_itself_the_sum() -> None:
     found = top_keys(np.ones(1, np.float32), np.ones((1, 3), np.float32), n=1)
     assert (found.key.tolist(), found.relative_distance.tolist(), found.within_r_min.tolist()) == ([0], [0.0], [False])
-
-
-@pytest.mark.parametrize("settings", [{"n": 0}, {"n": 21}, {"n": 3, "count": 0}])
-def test_numbers_out_of_range_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="from 1 to 20"):
-        top_keys(*random_head(20, 4, 1), **settings)

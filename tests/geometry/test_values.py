@@ -226,8 +226,3 @@ class TestDirections:
         assert moments.compute_directions() is None
         points = of(KINDS["six"]).project(np.concatenate([np.zeros((1, 6)), KINDS["six"][:3]]))
         np.testing.assert_array_equal(np.isnan(points).all(axis=1), [True, False, False, False])
-
-    @pytest.mark.parametrize("values", [np.array([[1.0, np.nan]]), np.array([[np.inf, 0.0]]), np.ones((2, 3))])
-    def test_values_of_another_length_or_not_finite_are_refused(self, values: np.ndarray) -> None:
-        with pytest.raises(ValueError, match=r"values must be finite numbers \(n, 2\)"):
-            DirectionMoments(2).add(values)
