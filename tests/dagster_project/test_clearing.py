@@ -219,9 +219,7 @@ def test_damaged_metadata_hides_no_other_study_and_is_named(copied: Path) -> Non
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("part", ["tensors", "metrics"])
-def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
-    copied: Path, tmp_path: Path, part: str
-) -> None:
+def test_a_store_that_is_a_link_is_read_and_not_replaced_or_deleted(copied: Path, tmp_path: Path, part: str) -> None:
     store, there = Path(str(getattr(Home(copied), part)("mine"))), tmp_path / "disk" / "mine"
     there.parent.mkdir()
     store.rename(there)
@@ -252,9 +250,7 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     assert not [path for path in find_leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
 
 
-def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scratch_of_killed_clusters_alone_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_project.upkeep.clearing.locate_scratch", lambda: tmp_path / "scratch")
     folder = tmp_path / "scratch" / "dask-scratch-space"
     litter(folder, "worker-dead/spilled", "worker-alive/spilled", "global.lock")

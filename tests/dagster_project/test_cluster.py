@@ -227,9 +227,7 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_do_it_are_refused(
-    tmp_path: Path, dask: "LocalCluster", monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_cannot_are_refused(tmp_path: Path, dask: "LocalCluster", monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster.use_scheduler(dask.scheduler_address) as client:
         assert client is not None
         with cluster.place_probes(client, [LocalPlace(tmp_path)]) as probes:
@@ -331,7 +329,7 @@ def begun(root: Path) -> tuple[Home, Metrics, measuring._Layers]:
 
 
 @pytest.mark.parametrize("replaced_at", [0, 1, SEQUENCES - 1])
-def test_tensors_that_are_replaced_meanwhile_are_not_measured(
+def test_tensors_replaced_meanwhile_are_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced_at: int
 ) -> None:
     home, metrics, layers = begun(tmp_path)

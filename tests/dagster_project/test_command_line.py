@@ -102,9 +102,7 @@ def test_the_shell_completes_studies_assets_and_tables(mine: Path) -> None:
     assert options.complete_study(context, "mi") == ["mistral-7b", "mistral-7b-random"]
 
 
-def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_studies_that_need_a_gpu_are_refused_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large = {f"{name}{twin}" for name in ("llama-2-7b", "gemma-7b", "mistral-7b") for twin in ("", "-random")}
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert {row["study"] for row in rows if row["state"] == "not run; needs a GPU"} == large

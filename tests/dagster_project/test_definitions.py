@@ -211,7 +211,7 @@ def disordered(home: Path) -> None:
         (disordered, "selections_consistent", ["selection_metrics", "tables", "warehouse"]),
     ],
 )
-def test_a_check_stops_the_run_and_what_is_published_stays(
+def test_a_check_stops_a_run_before_publishing(
     copied: Path, corrupt: Callable[[Path], None], check: str, done: list[str]
 ) -> None:
     corrupt(copied)

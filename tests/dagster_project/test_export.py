@@ -308,9 +308,7 @@ def test_a_folder_is_replaced_as_a_whole_and_not_if_it_has_other_files(tree: Pat
         assert said in attention_geometry(*command, place, home=mine).complaint
 
 
-def test_a_study_without_a_model_or_of_another_version_is_one_line(
-    mine: Path, landed_root: Path, tmp_path: Path
-) -> None:
+def test_a_study_without_a_model_or_of_another_version(mine: Path, landed_root: Path, tmp_path: Path) -> None:
     command = ["export", "mine", "--format", "headvis", "--out", tmp_path / "x", "--by", "recall"]
     assert (
         "holds its own metrics, not 'recall' alone; leave out --by" in attention_geometry(*command, home=mine).complaint

@@ -50,7 +50,7 @@ def home_with(folder: Path, **entries: object) -> Home:
         ("model", ["a/One B", "b/two"], ["sizes-one-b", "sizes-two"], ["a/One B", "b/two"]),
     ],
 )
-def test_a_family_is_one_study_for_each_value(
+def test_a_family_is_a_study_for_each_value(
     tmp_path: Path, axis: str, listed: list[object], members: list[str], found: list[object]
 ) -> None:
     template = {**DESCRIBED, "model": {"id": "some/where"}} if axis in {"revision", "gguf"} else DESCRIBED
@@ -91,9 +91,7 @@ def test_members_that_are_named_differ_in_their_settings(tmp_path: Path) -> None
         ({"context_length": [8, 16]}, "has a member 'clash-16', but another entry has this name"),
     ],
 )
-def test_a_family_with_an_error_is_refused_in_one_line_and_hides_no_other(
-    tmp_path: Path, family: object, told: str
-) -> None:
+def test_a_family_with_an_error_is_refused_and_hides_no_other(tmp_path: Path, family: object, told: str) -> None:
     name = "clash"
     entries = {name: {**DESCRIBED, "family": family}, "good": DESCRIBED, "clash-16": DESCRIBED, "sizes": SIZES}
     home = home_with(tmp_path, **entries)
@@ -120,9 +118,7 @@ def test_names_of_families_are_taken(tmp_path: Path) -> None:
         find_study(home_with(tmp_path, sizes=SIZES), "sizes")
 
 
-def test_members_run_in_order_and_one_that_fails_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_run_in_order_and_one_that_fails_stops_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home_with(tmp_path, sizes=SIZES)
     asked: list[str] = []
 

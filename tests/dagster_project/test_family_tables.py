@@ -126,9 +126,7 @@ def test_a_planted_onset_is_found_and_none_where_there_is_none(
         assert connection.execute("SELECT count(*) FROM onsets WHERE state = 'appears'").fetchall() == [(0,)]
 
 
-def test_members_that_have_not_landed_are_listed_and_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_that_have_not_landed_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     members = nine(missing=(0, 4, 5)) | {"steps-8": make_member("steps-8", 8, tokens=1)}  # of other text
     with closing(land(tmp_path, monkeypatch, members)) as connection:
         listed = connection.execute(

@@ -212,9 +212,7 @@ def test_a_head_of_norm_0_has_no_directions(tmp_path: Path) -> None:
         ("cosine_by_distance", "mean_cosine", "distance", "mean_cosine"),
     ],
 )
-def test_means_by_position_are_those_over_sequences(
-    home: Home, table: str, measure: str, axis: str, quantity: str
-) -> None:
+def test_means_by_position_are_over_sequences(home: Home, table: str, measure: str, axis: str, quantity: str) -> None:
     found, numbers = rows(home, table), array(home, measure)
     assert len({(row["layer"], row["kv_head"], row[axis]) for row in found}) == len(found) >= 4 * 38
     for row in found:

@@ -94,9 +94,7 @@ def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeyp
     assert replaced(home) == []
 
 
-def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_replaced_is_decided_while_nobody_works_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     making.extract(home, "drawn", SYNTHETIC)
     before = files(tmp_path)

@@ -59,9 +59,7 @@ def test_every_token_is_a_query_of_a_head(inputs: Path, tmp_path: Path) -> None:
     assert shown.count("\n") > found["tokens"]
 
 
-def test_texts_are_read_from_standard_input_with_one_model(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_standard_input_have_one_model(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads, load = [], models.load
     monkeypatch.setattr(models, "load", lambda known: loads.append(known) or load(known))
     texts = [text(12).strip(), text(9).strip()]

@@ -232,31 +232,6 @@ def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
     assert effect == {4}  # the last query sees the sink in layer 0 alone
 
 
-def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
-    tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
-    of_effects = ("head_ablation", "head_ablation_by_sequence")
-    for unasked in ("planted_assumptions", *of_effects, "query_heads", "context_heads", "query_means"):
-        tables.remove(unasked)
-    assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "key_budgets"} <= {*tables}
-    heads, (sizes,), *found = asked(
-        mixed,
-        "SELECT layer, head, kv_head, head_dim FROM heads ORDER BY layer, head",
-        "FROM studies JOIN model_sizes USING (study)",
-        *(f"SELECT DISTINCT layer, head FROM {table} WHERE layer IS NOT NULL" for table in tables),
-    )
-    assert [tuple(row.values()) for row in heads] == [
-        *((0, head, head // 2, 16) for head in range(4)),
-        *((2, head, 0, 8) for head in range(2)),
-    ]
-    places = {(row["layer"], row["head"]) for row in heads}
-    for table, rows in zip(tables, found, strict=True):
-        assert {(row["layer"], row["head"]) for row in rows} <= places, table
-        assert {row["layer"] for row in rows} == {0, 2} or table == "separation_curves", table  # of examples alone
-    assert (sizes["layers"], sizes["heads"], sizes["kv_heads"], sizes["head_dim"]) == (3, 4, 2, 16)
-    assert (sizes["attention_layers"], sizes["all_heads"], sizes["all_kv_heads"]) == ([0, 2], 6, 3)
-    assert not sizes["alike"]
-
-
 def test_learned_sinks_are_told(mixed: Home) -> None:
     (rows,) = asked(mixed, "SELECT layer, learned_sink, weight_sum FROM attention_rows")
     assert len(rows) == SEQUENCES * len(QUERIES) * 6

@@ -4,13 +4,11 @@ import fcntl
 import os
 import pty
 import select
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,35 +152,3 @@ def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
     command = ["bash", "-c", f'"{sys.executable}" -c "{code}" <&- >&- 2>&-']
     subprocess.run(command, env=environment(PYTHONPATH=str(CHECKOUT)), cwd=tmp_path, check=True)
     assert (tmp_path / "told").read_text() == "True"
-
-
-SERVING = """
-import subprocess, sys
-from dagster_project.command.process import serve
-
-child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
-sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); time.sleep(99)"]))
-"""
-"""A server with a process of its own, which does not end that when it is asked to end."""
-
-
-def test_all_processes_of_the_web_ui_end_with_it() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVING],
-        env=environment(PYTHONPATH=str(CHECKOUT)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"serving\n"
-    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    group = os.getpgid(int(child))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 128 + signal.SIGTERM
-    process.stdout.close()
-    deadline = time.monotonic() + 60
-    with suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            time.sleep(0.05)
-        pytest.fail("a process has not ended")

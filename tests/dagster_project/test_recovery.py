@@ -221,7 +221,7 @@ def kill_in(stage: str, moment: float, home: Path, logs: "count[int]", seconds: 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", range(KILLED_STUDIES))
-def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(
+def test_killed_at_random_it_ends_as_if_it_had_not_been(
     uninterrupted: Uninterrupted, tmp_path: Path, number: int
 ) -> None:
     """A kill in every stage, each run the continuation of the one before; the last goes on to its end.

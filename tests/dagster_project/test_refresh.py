@@ -123,6 +123,18 @@ def test_a_tick_asks_for_the_stale_assets_of_stale_studies(tmp_path: Path) -> No
     assert report["bad"]["state"] == "error"
 
 
+@pytest.mark.long
+def test_a_run_that_a_tick_asks_for_succeeds_and_the_next_asks_for_none(tmp_path: Path) -> None:
+    write_studies(tmp_path, one=TINY)
+    with own_instance(tmp_path) as instance:
+        (asked,) = tick(instance).run_requests
+        given = {"run_config": asked.run_config, "asset_selection": asked.asset_selection, "tags": asked.tags}
+        job = defs().resolve_job_def("study")
+        assert job.execute_in_process(instance=instance, partition_key=asked.partition_key, **given).success
+        assert tick(instance).run_requests == []
+    assert reports(tmp_path)[-1]["one"]["state"] == "fresh"
+
+
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository"), "study")
 
 

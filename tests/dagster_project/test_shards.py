@@ -39,9 +39,7 @@ def assert_equal(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) ->
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
-    mine: Path, inputs: Path, tmp_path: Path
-) -> None:
+def test_shards_make_the_same_study_and_none_may_be_missing(mine: Path, inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs)
     first = attention_geometry("extract", "mine", "--shard", "1/2", home=tmp_path)
     assert first.code == 0, first.errors
@@ -62,7 +60,7 @@ def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
 @pytest.mark.parametrize(
     ("held", "asked"), [(None, Shard(1, 2)), (Shard(1, 2), None), (Shard(1, 2), Shard(1, 3)), (None, None)]
 )
-def test_what_overlaps_is_refused(
+def test_overlaps_are_refused(
     held: Shard | None, asked: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
@@ -119,9 +117,7 @@ def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Pa
 
 
 @pytest.mark.long
-def test_dropped_tensors_leave_what_was_made_of_them_and_are_extracted_where_they_are_needed(
-    copied: Path, mine: Path
-) -> None:
+def test_dropped_tensors_leave_what_was_made_of_them_and_come_where_they_are_needed(copied: Path, mine: Path) -> None:
     home, before = Home(copied), Home(copied).tensors("mine").measure_size()
     for _ in range(2):
         dropped = attention_geometry("drop", "mine", home=copied)

@@ -47,9 +47,7 @@ def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[
 
 
 @pytest.mark.slow
-def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_study_says_what_it_will_take_and_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Synthetic numbers are random, so they compress less than those of any model."""
     sizes = {"layers": 2, "heads": 16, "kv_heads": 8, "head_dim": 64}
     given = {"model": "synthetic", "context_length": 256, "sequences": 2, "queries": [100, 255]}
@@ -72,7 +70,7 @@ def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
         assert taken > 0.15 * said[what], f"the bound of {what} is of the right size, not just large"
 
 
-def test_a_study_that_does_not_fit_is_refused_before_anything_is_written(
+def test_a_study_that_does_not_fit_is_refused_at_once(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, asked = Home(tmp_path), study(inputs)
@@ -123,7 +121,7 @@ def test_tensors_elsewhere_are_counted_there(inputs: Path, tmp_path: Path, monke
     assert "of selection metrics" not in str(caught.value)
 
 
-def test_tensors_that_have_landed_are_named_as_space_to_be_had(
+def test_tensors_that_have_landed_are_space_to_be_had(
     mine: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_free(monkeypatch, 1)
@@ -131,9 +129,7 @@ def test_tensors_that_have_landed_are_named_as_space_to_be_had(
         making.extract(Home(mine), "other", study(inputs))
 
 
-def test_space_is_looked_at_again_before_metrics_are_made(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_space_is_looked_at_again_for_metrics(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, asked = Home(tmp_path), study(inputs)
     making.extract(home, "mine", asked)
     with_free(monkeypatch, 1)

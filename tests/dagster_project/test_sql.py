@@ -69,7 +69,7 @@ def test_a_file_of_ones_own_is_joined_and_printed_as_markdown(mine: Path, tmp_pa
 WIDE = ("study", "sequence", "query", "layer", "head", "n", "k_in", "k_out", "r_min", "r_max", "recall", "precision")
 
 
-def test_a_table_that_goes_to_a_pipe_has_every_column_ends_after_some_rows_and_says_so(
+def test_a_table_in_a_pipe_has_every_column_and_ends_after_some_rows(
     mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "TABLE_ROWS", 50)

@@ -299,9 +299,7 @@ def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, val
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("share", [90, 50, 99, "renormalised_10"])
-def test_keys_of_a_share_of_the_weight_are_means_with_intervals_of_heads_layers_and_model(
-    home: Home, share: int | str
-) -> None:
+def test_keys_of_a_share_of_the_weight_are_means_with_intervals(home: Home, share: int | str) -> None:
     weights, values, name = tensor(home, "attention"), tensor(home, "values"), f"n_{share}"
     counted = np.zeros((5, 3, 2, 4))
     for head in np.ndindex(counted.shape):
@@ -433,9 +431,7 @@ def count_rows(families: int = 1) -> int:
 
 @pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("most", [4 * 2 * 4 * QUERIES[-1], 4 * 5 * 4 * QUERIES[-1], 1], ids=["some", "layer", "one"])
-def test_means_are_the_same_however_much_is_read_at_once(
-    home: Home, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_means_are_the_same_however_much_is_read(home: Home, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """A layer, some of its sequences, or one; the study of the other tests is read in blocks of all layers."""
     monkeypatch.setattr(passes, "BLOCK_BYTES", most)
     found: dict[str, list[dict[str, Any]]] = {table: [] for table in find_asset("selection_means").tables}

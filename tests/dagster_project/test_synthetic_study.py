@@ -1,7 +1,6 @@
 """A synthetic study, run as a user would: its fits find what it was drawn from."""
 
 from collections.abc import Iterator
-from math import inf
 from typing import Any
 
 import duckdb
@@ -100,17 +99,6 @@ def test_the_criterion_finds_the_oscillation_and_the_floor(planted: duckdb.DuckD
     assert found
     for row in found:  # two value states with the same cosine to the sink are not orthogonal
         assert row["floor"] == pytest.approx(row["rho_0"] ** 2, abs=0.05)
-
-
-@pytest.mark.slow
-def test_the_scale_free_bound_holds_where_directions_are_independent(planted: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(planted, "FROM monte_carlo WHERE family = 'scale_free'")
-    assert {row["beta"] for row in rows} == {0.1, inf}
-    independent = [row for row in rows if row["meets_assumptions"]]
-    assert [row["n"] for row in independent] == [1, 2, 8]
-    assert all(row["precision_holds"] and row["recall_holds"] for row in independent)
-    printed = ask(planted, "SELECT DISTINCT kappa, scale FROM monte_carlo WHERE family = 'printed' ORDER BY ALL")
-    assert [(row["kappa"], row["scale"]) for row in printed] == [(0.5, "raw"), (0.5, "unit"), (5, "raw"), (5, "unit")]
 
 
 @pytest.mark.slow

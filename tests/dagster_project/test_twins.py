@@ -151,9 +151,7 @@ def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
 
 
 @pytest.mark.parametrize(("keys", "asked", "measured"), [(1024, None, True), (1025, None, False), (1025, True, True)])
-def test_every_query_of_a_long_context_is_measured_only_on_request(
-    keys: int, asked: bool | None, measured: bool
-) -> None:
+def test_every_query_of_a_long_context_is_measured_on_request(keys: int, asked: bool | None, measured: bool) -> None:
     chosen = choose_controls(None, no_twin=False, no_probe=False, every_query=asked, default=True, keys=keys)
     assert chosen["every_query"] is measured
 
@@ -187,9 +185,7 @@ def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(t
     assert planned()["mine-random"] == NAMES
 
 
-def test_tables_compared_with_a_twin_are_stale_with_its_tables_but_not_with_its_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_beside_a_twin_are_stale_with_its_tables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
     examined = planning.find_stale_assets
     reasons: dict[str, str] = {}

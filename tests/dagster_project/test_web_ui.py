@@ -75,9 +75,7 @@ JSON = {"content-type": "application/json; charset=utf-8"}
         ("OPTIONS", "/graphql", {"origin": "http://evil.example"}, 403),
     ],
 )
-def test_only_requests_of_its_own_pages_are_passed_on(
-    method: str, path: str, headers: dict[str, str], code: int
-) -> None:
+def test_only_requests_of_own_pages_are_passed_on(method: str, path: str, headers: dict[str, str], code: int) -> None:
     answer = open_app().request(method, path, headers=headers)
     assert answer.status_code == code
     assert (answer.text == "reached") == (code == 200)

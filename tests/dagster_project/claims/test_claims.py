@@ -232,7 +232,7 @@ class TestParts:
         assert compare_part(against_zero, replace(falling, arranged=None)).opposes < 0.001
         assert compare_part(against_zero, falling).opposes == pytest.approx(0.8, abs=1e-4)
 
-    def test_a_verdict_that_is_left_to_luck_is_undecided_and_has_the_p_value_of_one(
+    def test_a_verdict_that_is_left_to_luck_is_undecided_with_its_p_value(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(arrangements, "MOST_DRAWS", arrangements.FIRST_DRAWS)
