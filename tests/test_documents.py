@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ import duckdb
 import pytest
 
 from storage.files.root import HOME_VARIABLE
-from storage.warehouse.connection import ENTRY, LOCK, write_entry
+from storage.warehouse.connection import write_entry
 from tests.dagster_project.driver import attention_geometry
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "warehouse.md").read_text(encoding="utf-8")
 NOTEBOOK = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
-SHELL = Path(sys.executable).with_name("duckdb")
 
 
 def blocks(language: str) -> list[str]:
@@ -77,26 +74,6 @@ def test_the_commands_of_the_page(here: Path) -> None:
         assert (done.code, done.errors) == (0, ""), arguments
         assert done.text
     assert (here / "studies.parquet").exists()
-
-
-@pytest.mark.usefixtures("here")
-def test_the_plain_shell_of_the_page() -> None:
-    (command,) = (line for block in blocks("sh") for line in block.splitlines() if line.startswith("duckdb "))
-    example, locking, *_ = blocks("sql")
-    assert locking.splitlines() == [f"SET {setting};" for setting in LOCK]
-    asked = [".read data/warehouse/open.sql", "SELECT study FROM studies", example.replace("embedded", "small")]
-    asked += [*locking.splitlines(), "FROM 'x.csv'"]
-    options = [part for statement in asked for part in ("-c", statement)]
-    done = subprocess.run(
-        [SHELL, "-csv", "-noheader", *shlex.split(command)[1:], *options],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert f"data/warehouse/{ENTRY}" in command
-    name, *rows = done.stdout.splitlines()
-    assert name == "small"
-    assert len(rows) == 2 * 9  # nulls, N on a grid of half octaves
-    assert "disabled" in done.stderr
-    assert done.stderr.count("Error") == 1
 
 
 def test_the_python_of_the_page(here: Path) -> None:

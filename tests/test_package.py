@@ -12,14 +12,12 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
-from importlib.metadata import PathDistribution, version
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-import attention_geometry
 from attention_geometry import packages
 from attention_geometry.packages import PACKAGES, check_packages, find_overwritten
 
@@ -161,20 +159,6 @@ def test_every_pinned_version_has_digests_and_no_host() -> None:
     )
     assert text.count("--hash=sha256:") == sum(digests.count("sha256:") for *_, digests in known)
     assert "://" not in text
-
-
-def test_the_version_is_the_latest_of_the_changelog() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    source, text = declared["tool"]["hatch"]["version"], (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert (declared["project"]["dynamic"], source["path"]) == (["version"], "CHANGELOG.md")
-    first = re.search(source["pattern"], text)
-    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    released = [heading for heading in headings if heading != "Unreleased"]
-    assert first is not None
-    assert first["version"] == released[0]
-    assert headings in (released, ["Unreleased", *released])
-    assert released == sorted(released, key=Version, reverse=True)
-    assert attention_geometry.__version__ == version("attention-geometry")
 
 
 def test_what_builds_is_pinned() -> None:

@@ -9,15 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 import torch
 
-import sql
 from dagster_project.analysis import interventions
-from dagster_project.analysis.claims import effects
-from dagster_project.analysis.claims.effects import NO_EFFECTS
 from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -187,20 +183,6 @@ def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) ->
         assert (rise, mine[0]["plain_loss"] + mine[1]["plain_loss"]) == pytest.approx(
             (mean["delta_loss"], 2 * mean["plain_loss"]), abs=1e-12
         )
-
-
-@pytest.mark.slow
-def test_effects_land_and_break_no_check(home: Home) -> None:
-    landed = making.land(home, NAME)
-    assert landed.published, landed.violations
-    assert landed.rows["head_ablation"] == len(rows(home, "head_ablation"))
-    with duckdb.connect(str(landed.path), read_only=True) as connection:
-        (worst,) = connection.execute("SELECT max(kl) FROM head_ablation WHERE kind = 'zero'").fetchone()
-        claims = {claim.name for claim in effects.CLAIMS}
-        reasons = dict(connection.execute("SELECT claim, reason FROM claims").fetchall())
-    assert worst > 0
-    assert {NO_EFFECTS, None}.isdisjoint(reasons[name] for name in claims)  # random weights: too little loss to explain
-    assert sql.read_statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
 
 
 def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
