@@ -1,4 +1,4 @@
-"""Where Dask computes: threads of this process, processes of this machine, or workers of an existing cluster.
+"""Where Dask computes: threads of this process, or workers of an existing cluster.
 
 Holds the connection to a cluster, the checks of its workers before they get tasks, and the errors that are raised if
 they fail; no other module imports distributed.
@@ -7,7 +7,6 @@ they fail; no other module imports distributed.
 import logging
 import os
 import platform
-import signal
 import sys
 import time
 import warnings
@@ -22,7 +21,6 @@ from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from dagster_project.study.home import prepare_scratch
 from dagster_project.study.settings import SCHEDULER, Study
 from geometry.threads import one_blas_thread
 from reports.findings.numbers import count
@@ -32,7 +30,6 @@ from storage.files.staging import make_staging_path
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
-    from distributed.security import Security
 
 T = TypeVar("T")
 
@@ -49,12 +46,6 @@ CONNECT = 10.0  # Seconds within which a scheduler must answer
 PATIENCE = 30.0
 """Seconds to wait for a first worker, and without any result before checking whether there are workers left."""
 
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**27}
-"""glibc's settings for local workers, in bytes: freed memory is kept for the next block of a sequence.
-
-Dask's own trim threshold, 64 KiB, gives every array back to the system, which then has to clear its pages again.
-"""
-
 FEW_KEYS = 384
 """Below so many keys steps of a task are so short that two threads wait for Python's lock longer than they compute:
 ``python -m benchmarks --only separation.threads``."""
@@ -64,7 +55,7 @@ PROBE = "seen"  # Name of the file that workers must see
 
 
 def select_scheduler(study: Study) -> str:
-    """Where a study is computed: ``threads``, ``local`` or a scheduler's address; ``UserError`` for another name."""
+    """Where a study is computed: ``threads`` or a scheduler's address; ``UserError`` for another name."""
     named = study.dask.scheduler or os.environ.get(ADDRESS_VARIABLE) or "threads"
     if not SCHEDULER.fullmatch(named):
         raise UserError(
@@ -91,26 +82,22 @@ def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
             f"The scheduler '{scheduler}' needs Dask's distributed, which is not installed; "
             "run: pip install 'attention-geometry[cluster]'"
         ) from error
-    with (
-        _silence_distributed(),
-        _provide_scheduler(scheduler) as (address, security),
-        _open_client(address, security) as client,
-    ):
+    with _silence_distributed(), _open_client(scheduler) as client:
         _await_workers(client)
         _check_versions(client)
-        logger.info("Dask computes on %s at %s", count(len(client.nthreads()), "worker"), address)
+        logger.info("Dask computes on %s at %s", count(len(client.nthreads()), "worker"), scheduler)
         try:
             with _use_client(client):
                 yield client
         except KilledWorker as error:
             raise UserError(
-                f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
+                f"Every worker that computed a certain task ended; give those of {scheduler} more memory and run again"
             ) from error
         except (CancelledError, OSError) as error:
             if client.status == "running":
                 raise
             raise UserError(
-                f"The Dask scheduler at {address} was lost; results already written are kept, run again to continue"
+                f"The Dask scheduler at {scheduler} was lost; results already written are kept, run again to continue"
             ) from error
 
 
@@ -142,40 +129,7 @@ def _silence_distributed() -> Iterator[None]:
 
 
 @contextmanager
-def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]":
-    """Yield the address of an existing scheduler, or of a local one that is started for the context, and its keys.
-
-    A scheduler runs what any client sends, and all users of a machine can reach its loopback: a local one takes TLS
-    connections with a certificate that only this process and its workers have. If it is None, Dask's configuration
-    names the certificates.
-    """
-    if scheduler != "local":
-        yield scheduler, None
-        return
-    import dask
-    from distributed import LocalCluster
-    from distributed.security import Security
-
-    malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
-    with dask.config.set(malloc), ExitStack() as stack:
-        # Ctrl-C of the terminal is kept from all that is started: it ends with this process, of which other threads
-        # receive it, and prints nothing about it itself
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        started = LocalCluster(
-            n_workers=os.cpu_count() or 1,
-            threads_per_worker=1,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-            local_directory=str(prepare_scratch()),
-            security=Security.temporary(),
-        )
-    with started:
-        yield started.scheduler_address, started.security
-
-
-@contextmanager
-def _open_client(address: str, security: "Security | None" = None) -> "Iterator[Client]":
+def _open_client(address: str) -> "Iterator[Client]":
     """Yield a client of the scheduler at ``address``, which Dask uses only inside the context.
 
     A client set as Dask's own default would remain set after it failed to connect, and all later computations would
@@ -187,9 +141,7 @@ def _open_client(address: str, security: "Security | None" = None) -> "Iterator[
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VersionMismatchWarning)  # refused below, with an error of this module
         try:
-            client = Client(
-                address, timeout=CONNECT, name="attention-geometry", set_as_default=False, security=security
-            )
+            client = Client(address, timeout=CONNECT, name="attention-geometry", set_as_default=False)
         except (OSError, TypeError, ValueError) as error:  # the latter two if certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
             raise UserError(

@@ -1,14 +1,12 @@
 """The data root: the folder that all files of all studies are stored in, and ``Home``, the paths in it."""
 
-import getpass
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile, gettempdir
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
@@ -242,34 +240,6 @@ class Home:
         if not self.tensors(study).exists():
             for store, aside in moved.items():
                 aside.rename(store)
-
-
-def locate_scratch() -> Path:
-    """The folder of temporary files of local Dask workers, for all data roots of this user."""
-    return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
-
-
-def is_own_folder(folder: Path) -> bool:
-    """Whether a path is a folder, and no link, of this user."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
-def prepare_scratch() -> Path:
-    """Create the folder of temporary files, which no other user may enter.
-
-    ``UserError`` if the path, which others can know, is theirs, or cannot be created.
-    """
-    folder = locate_scratch()
-    with suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    if not is_own_folder(folder):
-        raise UserError(f"{folder} is not a folder of this user, and is not used; set TMPDIR to another folder")
-    folder.chmod(0o700)
-    return folder
 
 
 @contextmanager

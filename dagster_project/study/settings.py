@@ -181,14 +181,14 @@ class AnalysisSettings(Settings):
         return self.model_dump(mode="json", include=set(MEASURED))
 
 
-SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
-"""Where Dask computes: in threads of the process, in processes on this machine, or on an existing cluster."""
+SCHEDULER = re.compile(r"threads|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
+"""Where Dask computes: on this machine, or on an existing cluster."""
 
 
 def _check_scheduler(given: object) -> object:
     """Check that a value is None or matches ``SCHEDULER``."""
     if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
-        refuse("input should be threads, local, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT")
+        refuse("input should be threads, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT")
     return given
 
 
@@ -197,7 +197,7 @@ class DaskSettings(Settings):
 
     scheduler: Annotated[str | None, BeforeValidator(_check_scheduler)] = Field(
         default=None,
-        description="where metrics and fits are computed: threads; local, one process per core; or the address of an "
+        description="where metrics and fits are computed: threads, of this machine; or the address of an "
         "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; if omitted, the address in DASK_SCHEDULER_ADDRESS, "
         "else threads",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagster_project.assets.catalogue import ASSETS
-from dagster_project.study.home import Home, is_held, is_own_folder, is_valid_name, locate_scratch
+from dagster_project.study.home import Home, is_held, is_valid_name
 from dagster_project.study.studies import find_study
 from storage.errors import UserError
 from storage.files.places import LocalPlace, Place
@@ -21,9 +21,6 @@ SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
 """The suffix of a database that is being written: DuckDB extends it when it spills."""
 
 IN_USE = "in use by a running process"
-
-CLUSTER_LOCK = ".dirlock"
-"""The suffix of the lock of a Dask worker's scratch folder."""
 
 NEEDED = "an unfinished run may need it; if Dagster's records are in another folder, set DAGSTER_HOME"
 """Why the lock of a run is kept."""
@@ -45,7 +42,7 @@ def find_leftovers(home: Home) -> list[Path]:
     Only names that this program gives are considered: stores may be in a folder that others use as well.
     """
     of_studies = [path for paths in _find_study_leftovers(home).values() for path in paths]
-    return sorted([*of_studies, *_find_shared_leftovers(home), *_find_cluster_leftovers(), *_find_dead_locks(home)])
+    return sorted([*of_studies, *_find_shared_leftovers(home), *_find_dead_locks(home)])
 
 
 def clean(home: Home) -> Iterator[Removal]:
@@ -57,9 +54,6 @@ def clean(home: Home) -> Iterator[Removal]:
     locks = _find_dead_locks(home)
     for path in _find_shared_leftovers(home):
         yield Removal(LocalPlace(path), 0, IN_USE) if is_being_written(path) else _remove_place(LocalPlace(path))
-    for path in _find_cluster_leftovers():
-        yield _remove_place(LocalPlace(path))
-        path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
     for study, paths in _find_study_leftovers(home).items():
         yield from _clean_study(home, study, paths)
     _mark_killed_runs(home)
@@ -131,13 +125,6 @@ def _find_shared_leftovers(home: Home) -> list[Path]:
     ]
     scripts = home.warehouse.glob(f".{ENTRY}.*")
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
-
-
-def _find_cluster_leftovers() -> list[Path]:
-    """Scratch folders of killed workers of local Dask clusters: those whose lock no process holds."""
-    scratch = locate_scratch()
-    locks = sorted(scratch.glob(f"*/*{CLUSTER_LOCK}")) if is_own_folder(scratch) else []
-    return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 
 def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removal]:

@@ -44,10 +44,9 @@ def skip_disk(connection: sqlite3.Connection, _record: object) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees what clusters that others killed have left, nor where others kept Dagster's records."""
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees where others kept Dagster's records."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr("dagster_project.upkeep.clearing.locate_scratch", lambda: tmp_path / "scratch")
 
 
 @pytest.fixture(scope="session")

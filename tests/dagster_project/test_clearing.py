@@ -250,18 +250,6 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     assert not [path for path in find_leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
 
 
-def test_scratch_of_killed_clusters_alone_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_project.upkeep.clearing.locate_scratch", lambda: tmp_path / "scratch")
-    folder = tmp_path / "scratch" / "dask-scratch-space"
-    litter(folder, "worker-dead/spilled", "worker-alive/spilled", "global.lock")
-    (folder / "worker-dead.dirlock").touch()
-    home = Home(tmp_path / "data")
-    with hold_lock(folder / "worker-alive.dirlock", "it", wait=0):
-        assert find_leftovers(home) == [folder / "worker-dead"]
-        assert [(removed.path, removed.bytes) for removed in clean(home)] == [(LocalPlace(folder / "worker-dead"), 100)]
-    assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "said"),
