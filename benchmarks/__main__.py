@@ -87,7 +87,7 @@ def build_table(results: Sequence[Result]) -> Table:
             f"{result.ratio:.2f}",
             f"{result.lowest:.2f}-{result.highest:.2f}",
             "none" if result.target is None else f"{sign} {result.target:g} {met}",
-            f"{result.what_median:.4g} {result.unit}\n{result.against_median:.4g} {result.unit}",
+            f"{result.what_median:.4g} s\n{result.against_median:.4g} s",
         )
     return table
 

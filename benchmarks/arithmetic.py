@@ -6,7 +6,7 @@ benchmarks.arithmetic`` shows how often this happens on a drawn head with a sink
 ``geometry.selection.profile``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -53,19 +53,15 @@ def count_keys(weights: Floats, values: Floats, arithmetic: str) -> I64:
     return np.array(counts).T
 
 
-def compare_recall(weights: Floats, values: Floats, arithmetic: str) -> tuple[float, float]:
-    """The share of all N whose Recall, and so K_in, is not the exact one, and how far mean Recall is off."""
-    k_in, exact = count_keys(weights, values, arithmetic)[0], selection_counts(weights, values).k_in
-    return float((k_in != exact).mean()), float(((k_in - exact) / np.arange(1, weights.size)).mean())
-
-
-def describe_head(n: int, head_dim: int) -> str:
+def describe_head(n: int, head_dim: int) -> Iterator[str]:
     """The share of N with wrong counts, and how far mean Recall is off, of a drawn head; a line per arithmetic."""
-    errors = {name: compare_recall(*draw_head(n, head_dim), name) for name in ARITHMETICS}
-    return "\n".join(
-        f"{name}: K_in wrong at {share:.0%} of all N, Recall off by {off:+.2f}" for name, (share, off) in errors.items()
-    )
+    head = draw_head(n, head_dim)
+    exact = selection_counts(*head).k_in
+    for name in ARITHMETICS:
+        wrong = count_keys(*head, name)[0] - exact
+        off = (wrong / np.arange(1, n)).mean()
+        yield f"{name}: K_in wrong at {(wrong != 0).mean():.0%} of all N, Recall off by {off:+.2f}"
 
 
 if __name__ == "__main__":
-    print(describe_head(512, 64))
+    print(*describe_head(512, 64), sep="\n")

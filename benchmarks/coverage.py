@@ -148,9 +148,11 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
     """
     for draws, draw in DRAWS.items():
         for count in sequences:
-            of_pages = [
-                _judge_page(partial(draw, np.random.default_rng([seed, count, page])), count) for page in range(pages)
-            ]
+            of_pages = []
+            for page in range(pages):
+                drawn = partial(draw, np.random.default_rng([seed, count, page]))
+                text = drawn((count,))
+                of_pages.append(_decide((claim, _draw_parts(claim, drawn, text)) for claim in CLAIMS))
             shares = {
                 "pages with a false support": np.mean(["supported" in page.values() for page in of_pages]),
                 "pages with a wrong verdict": np.mean([bool(page) for page in of_pages]),
@@ -158,12 +160,6 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
             shares |= {claim.name: np.mean([claim.name in page for page in of_pages]) for claim in CLAIMS}
             for what, share in shares.items():
                 yield Rate(what, draws, count, float(share), pages)
-
-
-def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
-    """The verdicts of one page, of the claims that are decided."""
-    text = draw((sequences,))
-    return _decide((claim, _draw_parts(claim, draw, text)) for claim in CLAIMS)
 
 
 def _decide(judged: Iterable[tuple[Claim, Iterable[tuple[Part, Sample]]]]) -> dict[str, str]:
@@ -317,20 +313,17 @@ def measure_model(seed: int, sequences: int = 8, tokens: int = 128) -> tuple[F64
 
 def print_tables() -> None:
     """Print the tables of ``docs/statistics.md``, a row as soon as it is measured."""
-    _print_heading("interval of", "draws", *(f"S = {count}" for count in SEQUENCES))
-    _print_rows(measure_coverage(), len(SEQUENCES))
-    _print_heading("with every measure at its threshold", "draws", "S = 8", "S = 16", "S = 24")
+    _print_table(measure_coverage(), "interval of", "draws", *(f"S = {count}" for count in SEQUENCES))
     rates = list(measure_verdicts())
     order, names = list(dict.fromkeys(rate.what for rate in rates)), {claim.name for claim in CLAIMS}
     rates.sort(key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws)))
-    _print_rows([rate for rate in rates if rate.what not in names], 3)
-    _print_heading("wrong verdict on", "draws", "S = 8", "S = 16", "S = 24")
-    _print_rows([rate for rate in rates if rate.what in names and rate.draws != "bounded"], 3)
-    _print_heading("called significant at 5 %", "in", "share of models")
-    _print_rows(measure_random_weights(), 1)
-    _print_heading("a change over layers", "by", *(f"{count} layers" for count in (6, 12, 18, 30)))
+    of_pages = ("draws", "S = 8", "S = 16", "S = 24")
+    _print_table((rate for rate in rates if rate.what not in names), "with every measure at its threshold", *of_pages)
+    of_claims = (rate for rate in rates if rate.what in names and rate.draws != "bounded")
+    _print_table(of_claims, "wrong verdict on", *of_pages)
+    _print_table(measure_random_weights(), "called significant at 5 %", "in", "share of models")
     rates = sorted(measure_layers(), key=lambda rate: (list(PLANTED).index(rate.what), rate.draws))
-    _print_rows(rates, 4)
+    _print_table(rates, "a change over layers", "by", *(f"{count} layers" for count in (6, 12, 18, 30)))
     _print_heading("distance to the threshold, in standard deviations", "sequences needed")
     for distance in (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25):
         values = np.array([-1.0, 1.0]) / np.sqrt(2) + distance
@@ -341,10 +334,11 @@ def _print_heading(*cells: str) -> None:
     print("", f"| {' | '.join(cells)} |", f"|{'---|' * len(cells)}", sep="\n", flush=True)
 
 
-def _print_rows(rates: Iterable[Rate], columns: int) -> None:
-    """Rows of a table in Markdown, of as many rates each."""
+def _print_table(rates: Iterable[Rate], *heading: str) -> None:
+    """A table in Markdown, in whose rows rates follow on what is measured and of which draws."""
+    _print_heading(*heading)
     remaining = iter(rates)
-    while rows := list(islice(remaining, columns)):
+    while rows := list(islice(remaining, len(heading) - 2)):
         shares = " | ".join(f"{100 * rate.share:.1f} %" for rate in rows)
         print(f"| {rows[0].what} | {rows[0].draws} | {shares} |", flush=True)
 
@@ -359,11 +353,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if not Path(path).is_file():
         parser.error(f"There is no file {path}; databases of studies are in DATA/warehouse, once they have landed")
-    _print_heading("verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
     with duckdb.connect(path, read_only=True) as database:
         rates = list(measure_power(database))
     order = list(dict.fromkeys(rate.what for rate in rates))
-    _print_rows(sorted(rates, key=lambda rate: order.index(rate.what)), 3)
+    rates.sort(key=lambda rate: order.index(rate.what))
+    _print_table(rates, "verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
 
 
 if __name__ == "__main__":

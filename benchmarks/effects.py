@@ -21,8 +21,6 @@ from extract.effects.interventions import Call, compare_losses, compute_log_prob
 from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings
 
-TARGET = 0.6
-
 
 @dataclass(frozen=True)
 class ReplacedHeads:
@@ -80,7 +78,7 @@ def measure_ablation(*, context: int, repeats: int, heads: int | None = None) ->
     against = ("the same by a forward pass for each head and kind", seconds[:, 1])
     bare = np.median(seconds[:, 0] / seconds[:, 2]) / (len(chosen) * len(REPLACEMENTS))
     note = f"{bare:.2f} times the same number of plain passes without losses"
-    return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
+    return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=0.6, note=note)]
 
 
 BENCHMARK = Benchmark(

@@ -120,43 +120,37 @@ def measure_writes(*, layers: int, heads: int, head_dim: int, context: int, repe
     drawn = {"layers": layers, "heads": heads, "kv_heads": heads, "head_dim": head_dim}
     given = {"model": SYNTHETIC, "context_length": context, "sequences": 1, "synthetic": drawn}
     settings = ExtractionSettings.model_validate(given)
-    arrays = draw_sequence(settings, plant_heads(settings), 0)
-    return [_measure_write(computed, arrays, repeats) for computed in ("float32", "bfloat16")]
+    arrays, results = draw_sequence(settings, plant_heads(settings), 0), []
+    sizes = {"sequence": 1, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
+    sizes |= {"head_dim": head_dim}
+    for computed in ("float32", "bfloat16"):
+        if computed == "bfloat16":
+            arrays["values"].view(np.uint32)[:] &= 0xFFFF0000
+        with TemporaryDirectory() as folder:
+            ways = [partial(_write_store, Path(folder), computed, sizes, arrays), partial(_write_file, folder, arrays)]
+            seconds = alternate(*ways, repeats=repeats)
+        what = (f"a sequence of a {computed} model written to the tensor store", seconds[:, 0])
+        against = ("the same bytes written to one file", seconds[:, 1])
+        written = sizes | {"bytes": sum(array.nbytes for array in arrays.values())}
+        results.append(compare("extraction.write", "speed", what, against, sizes=written, target=0.7))
+    return results
 
 
-def _measure_write(computed: str, arrays: dict[str, Any], repeats: int) -> Result:
-    """The benchmark of a model that computes in this type."""
-    if computed == "bfloat16":
-        arrays["values"].view(np.uint32)[:] &= 0xFFFF0000
-    (queries, layers, heads, keys), head_dim = arrays["attention"].shape, arrays["values"].shape[-1]
-    sizes = {"sequence": 1, "query": queries, "layer": layers, "head": heads, "kv_head": heads, "key": keys}
-    sizes["head_dim"] = head_dim
+def _write_store(folder: Path, computed: str, sizes: dict[str, int], arrays: dict[str, Any]) -> None:
+    """Write a sequence of a model that computes in this type."""
+    shutil.rmtree(folder / "tensors.zarr", ignore_errors=True)
     specs = build_tensor_specs(values="float32", computed=computed)
-    with TemporaryDirectory() as name:
-        store, plain = Path(name) / "tensors.zarr", Path(name) / "plain"
+    SequenceStore.resume(LocalPlace(folder / "tensors.zarr"), specs, sizes, {"study": "written"}).write(0, arrays)
+    os.sync()
 
-        def write_store() -> None:
-            shutil.rmtree(store, ignore_errors=True)
-            SequenceStore.resume(LocalPlace(store), specs, sizes, {"study": "written"}).write(0, arrays)
-            os.sync()
 
-        def write_file() -> None:
-            plain.unlink(missing_ok=True)
-            with plain.open("wb") as file:
-                file.writelines(array.data for array in arrays.values())
-            os.sync()
-
-        seconds = alternate(write_store, write_file, repeats=repeats)
-    what = (f"a sequence of a {computed} model written to the tensor store", seconds[:, 0])
-    sizes["bytes"] = sum(array.nbytes for array in arrays.values())
-    return compare(
-        "extraction.write",
-        "speed",
-        what,
-        ("the same bytes written to one file", seconds[:, 1]),
-        sizes=sizes,
-        target=0.7,
-    )
+def _write_file(folder: str, arrays: dict[str, Any]) -> None:
+    """Write the same bytes."""
+    plain = Path(folder, "plain")
+    plain.unlink(missing_ok=True)
+    with plain.open("wb") as file:
+        file.writelines(array.data for array in arrays.values())
+    os.sync()
 
 
 SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 64, "batch": 2}

@@ -18,9 +18,8 @@ from rich.console import Console
 from transformers import GemmaConfig, LlamaConfig, MistralConfig, PreTrainedConfig
 
 from benchmarks.__main__ import WIDTH, build_table
-from benchmarks.checkpoints import VOCABULARY, write_checkpoint
 from benchmarks.measure import Result, compare
-from benchmarks.run import describe_study, measure_forward, run_steps
+from benchmarks.run import VOCABULARY, describe_study, measure_forward, run_steps, write_checkpoint
 from dagster_project.study.home import Home
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {

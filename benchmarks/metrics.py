@@ -34,9 +34,6 @@ SHAPE: dict[str, Any] = {"layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64
 
 SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 8, "queries": (15, 31)}
 
-TARGET, BUSY = 6.0, 0.9
-"""Most times the processor time of the bare products that the asset should take, and least share of cores in use."""
-
 
 def measure_asset(
     *, sequences: int, layers: int, heads: int, kv_heads: int, head_dim: int, queries: Sequence[int], repeats: int
@@ -56,15 +53,13 @@ def measure_asset(
             row[2] = multiply_heads(states, queries, sequences * layers * heads)
     cores = os.cpu_count() or 1
     asset = f"selection_metrics of {sequences} sequences, {layers} layers of {heads} heads, on {cores} cores"
-    ours, elapsed = (
-        (f"processor seconds of {asset}", seconds[:, 1]),
-        (f"{cores} times its seconds", cores * seconds[:, 0]),
-    )
+    ours = (f"processor seconds of {asset}", seconds[:, 1])
+    elapsed = (f"{cores} times its seconds", cores * seconds[:, 0])
     products = ("those of a float32 matrix product n x d x n for every query of every head", seconds[:, 2])
     note = "the share of the cores' time in use"
     return [
-        compare("metrics.products", "cost", ours, products, sizes=sizes, target=TARGET),
-        compare("metrics.busy", "speed", elapsed, ours, sizes=sizes, target=BUSY, note=note),
+        compare("metrics.products", "cost", ours, products, sizes=sizes, target=6.0),
+        compare("metrics.busy", "speed", elapsed, ours, sizes=sizes, target=0.9, note=note),
     ]
 
 
@@ -88,8 +83,7 @@ def write_tensors(home: Home, sizes: Mapping[str, int], queries: Sequence[int]) 
             "batch": np.array(1, np.int32),
         }
         store.write(sequence, tensors)
-    states: F32 = values[0, 0]
-    return states
+    return np.asarray(values[0, 0])
 
 
 def make_again(home: Home) -> None:
@@ -103,10 +97,8 @@ def multiply_heads(states: F32, queries: Sequence[int], heads: int) -> float:
     """Processor seconds of the bare products of all heads on all cores, one BLAS thread each."""
 
     def multiply(share: int) -> None:
-        products = [make_product(states[: query + 1]) for query in queries]
-        for _ in range(share):
-            for product in products:
-                product()
+        for query in queries:
+            make_product(states[: query + 1], share)()
 
     cores = os.cpu_count() or 1
     with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:

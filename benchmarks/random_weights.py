@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from benchmarks.checkpoints import VOCABULARY, write_checkpoint
+from benchmarks.run import VOCABULARY, write_checkpoint
 from dagster_project.analysis.claims.evidence import load_parts
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS, compute_claims, read_twin
 from dagster_project.assets.asset import Work
-from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import read_parts
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -54,7 +54,6 @@ SETTINGS: dict[str, Any] = {"corpus": "prose", "context_length": 128, "sequences
 BEFORE_CLAIMS = ("claims", "report")
 """The assets that follow the tables of a study."""
 
-
 Outcome = tuple[dict[str, str], list[str]]
 """The verdict of one model of random weights on every claim, and the facts that are told of it."""
 
@@ -71,16 +70,11 @@ def measure_models(
         for seed, name in zip(seeds, names, strict=True):
             model = {"id": str(folder), "weights": "random", "weights_seed": seed}
             work.append(Work(home, name, Study.model_validate(SETTINGS | {"model": model}), ASSETS))
-            run_study(work[-1])
+            for asset in ASSETS:
+                if asset.is_wanted(work[-1].study) and asset.name not in BEFORE_CLAIMS:
+                    asset.make(work[-1])
         for one, other in zip(work, names[1:] + names[:1], strict=True):
             yield judge(one, other)
-
-
-def run_study(work: Work) -> None:
-    """Make all assets of a study that its claims need, in this process."""
-    for asset in ASSETS:
-        if asset.is_wanted(work.study) and asset.name not in BEFORE_CLAIMS:
-            find_asset(asset.name).make(work)
 
 
 def judge(work: Work, twin: str) -> Outcome:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from benchmarks.extraction import run_forward
 from benchmarks.heads import draw_head
@@ -26,7 +27,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from extract.gguf.models import find_package_file
 from extract.models import loading as models
-from extract.settings import EMBEDDED, PROSE
+from extract.settings import EMBEDDED, PROSE, ExtractionSettings
 from storage.errors import UserError
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -38,10 +39,10 @@ FULL = {"context_length": 1024, "sequences": 8, "queries": (127, 255, 511, 1023)
 SMALL = {"context_length": 64, "sequences": 2, "queries": (31, 63)}
 """Sizes of a study."""
 
-NAME = "measured"
+VOCABULARY = 4096
+"""Smallest vocabulary of a model, that of the embedded model's tokenizer."""
 
-PROGRAM = ("-m", "dagster_project.command.program")
-"""Arguments by which the same Python runs the console script."""
+NAME = "measured"
 
 Seconds = tuple[float, float]
 """Wall time and processor time."""
@@ -78,6 +79,16 @@ def describe_study(model: str, sizes: Mapping[str, Any]) -> Study:
     return Study.model_validate({"model": model, "corpus": PROSE, **sizes})
 
 
+def write_checkpoint(config: PreTrainedConfig, folder: Path, *, dtype: torch.dtype) -> None:
+    """Save a model with random weights and the embedded model's tokenizer."""
+    shipped = {"model": EMBEDDED, "corpus": EMBEDDED, "context_length": 2}
+    models.describe(ExtractionSettings.model_validate(shipped)).tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.save_pretrained(folder)
+
+
 def run_steps(home: Home, study: Study) -> dict[str, Seconds]:
     """Make every asset of a study in turn."""
     home.prepare()
@@ -98,7 +109,7 @@ def _run_command(home: Path, study: Study) -> tuple[Seconds, int]:
     settings_of_run = {"name": NAME, "model": study.model.id, "corpus": PROSE, "context-length": study.context_length}
     settings_of_run |= {"sequences": study.sequences, "queries": ",".join(map(str, study.query_positions))}
     options = [text for name, value in settings_of_run.items() for text in (f"--{name}", str(value))]
-    arguments = [sys.executable, *PROGRAM, "run", *options]
+    arguments = [sys.executable, "-m", "dagster_project.command.program", "run", *options]
     started, environment = time.perf_counter(), {**os.environ, "ATTENTION_GEOMETRY_HOME": str(home)}
     process = subprocess.Popen(arguments, env=environment, cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

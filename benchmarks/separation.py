@@ -12,7 +12,7 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.heads import SATURATED, draw_head
+from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
 from benchmarks.selection import limit_threads
 from geometry.arrays import F64, I64
@@ -22,9 +22,6 @@ from geometry.separation.chance import draw_order, make_key, separability, separ
 
 HEADS = 64
 """Heads that are computed on two threads and on one."""
-
-DRAWS = 8
-"""Draws of each null for the separability of a head."""
 
 
 def make_grid(n: int, length: int) -> I64:
@@ -46,15 +43,14 @@ def compare_threads(*, sizes: Sequence[int], head_dim: int, repeats: int) -> lis
         with limit_threads():
             seconds = alternate(partial(run, 2), partial(run, 1), repeats=repeats)
         two = (f"separability of {HEADS} heads of {n} keys, two threads", seconds[:, 0])
-        given = {"n": n, "head_dim": head_dim}
-        results.append(compare(f"separation.threads_{n}", "cost", two, ("one thread", seconds[:, 1]), sizes=given))
+        one, given = ("one thread", seconds[:, 1]), {"n": n, "head_dim": head_dim}
+        results.append(compare(f"separation.threads_{n}", "cost", two, one, sizes=given))
     return results
 
 
 def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
     """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw_head(n, head_dim)
-    saturated, _ = draw_head(n, head_dim, SATURATED)
     grid, key, keys = make_grid(n, length), make_key(np.array([0])), comparisons.arrange_keys(weights[None], values)
     places, of = shuffle_places(key, 0, n, sink=True)[None], np.zeros(1, np.int64)
 
@@ -65,10 +61,8 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     with limit_threads():
         seconds = alternate(
             lambda: separation(weights, values, grid),
-            lambda: separation(saturated, values, grid),
             lambda: measure(keys, draw_order(key, 0, n)[None]),
             lambda: measure(keys.shuffle(places)),
-            lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
             make_product(values),
             repeats=repeats,
             clock=process_time,
@@ -77,10 +71,8 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     sizes = {"n": n, "head_dim": head_dim, "grid": len(grid)}
     contenders = (
         ("separation.auc", "separation of one head (AUC), one thread", 1.5),
-        ("separation.saturated", "the same of a saturated head, weights of which underflow", 1.5),
         ("separation.random_selection", "six measures of one random selection of a head", 1.0),
         ("separation.shuffled_values", "six measures of a head whose value states are shuffled once", 1.0),
-        ("separation.separability", f"separability of one head, {DRAWS} draws of each null", None),
     )
     return [
         compare(name, "cost", (what, seconds[:, index]), against, sizes=sizes, target=target)

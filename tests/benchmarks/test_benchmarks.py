@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks import __main__ as command
-from benchmarks import full_size, heads, large, measure, pytorch, run, selection
+from benchmarks import full_size, heads, large, measure, run, selection
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
@@ -55,10 +55,10 @@ def test_the_table_of_large_models_scales_what_is_measured() -> None:
     assert len(rows) == 2 + len(large.STUDIES)
     for row, study in zip(rows[2:], large.STUDIES, strict=True):
         name, multiple, seconds, shared, *_ = (cell.strip().replace(",", "") for cell in row.strip("|").split("|"))
-        assert name == study.name.replace(",", "")
+        assert name == study.replace(",", "")
         assert float(multiple) > 0
         assert float(seconds) == pytest.approx(large.WORKERS * float(shared), abs=large.WORKERS)
-    assert large.STUDIES[0].numbers == 100 * 1024 * (128**2 + 256**2 + 512**2 + 1024**2)
+    assert next(iter(large.STUDIES.values()))["numbers"] == 100 * 1024 * (128**2 + 256**2 + 512**2 + 1024**2)
 
 
 def test_contenders_take_turns_after_one_unmeasured_run_each() -> None:
@@ -79,8 +79,8 @@ def test_a_ratio_is_the_median_over_rounds_in_the_direction_of_its_kind() -> Non
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("way", [pytorch.count_vectorised, pytorch.count_in_loop])
-def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pytorch.Counts]) -> None:
+@pytest.mark.parametrize("way", [selection.count_vectorised, selection.count_in_loop])
+def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., selection.Counts]) -> None:
     weights, values = heads.draw_head(64, 8)
     k_in, k_out, r_min, r_max = (column.numpy() for column in way(torch.from_numpy(weights), torch.from_numpy(values)))
     profile = selection_profile(weights, values)
