@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -91,18 +91,12 @@ def serve(repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
                 status, content = fault, b""
             self.answer(status, content, error, fault)
 
-    with running(Handler) as hub.address:
-        yield hub
-
-
-@contextmanager
-def running(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Run a server on a free port of loopback; yields its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
+    hub.address = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield hub
     finally:
         server.shutdown()
         thread.join()

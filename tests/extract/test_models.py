@@ -24,6 +24,7 @@ from tests.extract.gguf_files import write_gguf
 from tests.extract.tiny import (
     change_config,
     compute_logits,
+    only_pickles,
     read_logits,
     save,
     settings,
@@ -58,37 +59,9 @@ def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
     assert "has no tokenizer that can be read; save one in its directory with" in refusal(checkpoint)
 
 
-def only_pickles(checkpoint: Path) -> None:
-    (checkpoint / "model.safetensors").unlink()
-    torch.save({}, checkpoint / "pytorch_model.bin")
-
-
 def cut_short(checkpoint: Path) -> None:
     weights = checkpoint / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5000])
-
-
-MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "pickles": (only_pickles, r"has only pickled weights \(pytorch_model.bin\), which may run code"),
-    "own code": (
-        lambda path: change_config(path, model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        r"needs its own code \(trust_remote_code\), which is never run",
-    ),
-    "unknown type": (lambda path: change_config(path, model_type="own"), "is of type 'own', which transformers .* not"),
-    "no decoder": (
-        lambda path: change_config(path, model_type="t5"),
-        "is of type 't5', which is not a causal language",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_broken_checkpoints_are_refused(mistake: str, checkpoint: Path) -> None:
-    spoil, message = MISTAKES[mistake]
-    spoil(checkpoint)
-    said = refusal(checkpoint)
-    assert str(checkpoint) in said
-    assert re.search(message, said), said
 
 
 def test_code_beside_a_known_architecture_is_not_run(checkpoint: Path) -> None:

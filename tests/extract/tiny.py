@@ -120,6 +120,12 @@ def split_weights(checkpoint: Path, *names: str, more: Mapping[str, object] = Ma
     return checkpoint
 
 
+def only_pickles(checkpoint: Path) -> None:
+    """Replace the weights of a checkpoint by a pickle."""
+    (checkpoint / "model.safetensors").unlink()
+    torch.save({}, checkpoint / "pytorch_model.bin")
+
+
 def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0, **overrides: object) -> Path:
     """Write a complete Hugging Face checkpoint (config, safetensors, tokenizer) and return its directory."""
     with silence_libraries():
