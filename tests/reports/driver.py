@@ -12,6 +12,12 @@ from typing import Any, Self
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1280,2000"]
 
+UNFOLDED = """
+for (const details of document.querySelectorAll('.more, .part')) details.open = true;
+for (const panel of document.querySelectorAll('[role=tabpanel]')) panel.hidden = false;
+"""
+"""Opens whatever is folded and every tab."""
+
 READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader')?.hidden"
 
 
@@ -71,11 +77,6 @@ class Browser:
         """Run JavaScript in the page and return what it calls ``done`` with, at once or later."""
         body = {"script": f"const done = arguments[0]; {script}", "args": []}
         return _post(f"{self._session}/execute/async", body)
-
-    def prefer(self, scheme: str) -> None:
-        """Change the reader's system to ``light`` or ``dark``."""
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._command("Emulation.setEmulatedMedia", {"features": features})
 
     @contextmanager
     def wide(self, width: int, height: int = 2000) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """The page in a real browser: every chart drawn, nothing fetched, nothing run that a text smuggled in."""
 
-import re
 import time
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL, THREE, Writer
-from tests.reports.driver import READY, Browser
-from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
+from tests.reports.driver import READY, UNFOLDED, Browser
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
 
@@ -72,71 +70,6 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
         refused += sum("Content Security Policy" in entry["message"] for entry in browser.log("browser"))
     assert refused == 2
     assert browser.run("return window.hacked ?? null") is None
-
-
-@pytest.mark.slow
-def test_pointing_at_a_curve_shows_its_numbers(unfolded: Browser) -> None:
-    for key in ("precision-bounds", "recall-map", "attention-by-position", "similarity-heads-2", "margins"):
-        unfolded.run(
-            f"document.getElementById('chart-{key}').scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            "document.getElementById('vg-tooltip-element')?.replaceChildren()"
-        )
-        x, y = unfolded.run(
-            f"const box = document.querySelector('#chart-{key} .marks path.background').getBoundingClientRect();"
-            "return [box.x + box.width * 0.44, box.y + box.height * 0.46]"
-        )
-        unfolded.point_at(x, y)
-        shown = unfolded.wait("return document.getElementById('vg-tooltip-element')?.textContent")
-        assert re.search(r"\d", shown)
-        assert not [word for word in ("undefined", "NaN", "null") if word in shown]
-        assert ("\u00a0%" in shown) == (key in {"margins", "attention-by-position"})
-
-
-@pytest.mark.slow
-def test_headings_cells_and_labels_are_whole_and_nothing_overflows(browser: Browser, report: ReportSummary) -> None:
-    browser.visit("about:blank")  # what is open would be drawn again at this width
-    wider = (
-        "return [...document.querySelectorAll('.chart svg.marks')]"
-        ".filter(svg => svg.getBoundingClientRect().width > svg.closest('.chart').clientWidth + 1).length"
-    )
-    for width in (1280, 390):
-        with browser.wide(width, 900):
-            browser.open(report.path)
-            unfold(browser, report)
-            assert broken_headings(browser) == [], width
-            assert browser.run("return document.querySelector('.contents details').open") is (width == 1280)
-            assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
-            assert browser.run(wider) == 0
-            assert browser.log("browser") == []
-            assert (flaws(browser) if width == 1280 else cells_beyond(browser)) == []
-
-
-@pytest.mark.slow
-def test_headings_cells_and_labels_with_a_fault_are_noticed(unfolded: Browser) -> None:
-    unfolded.run("window.unfolded = false")
-    unfolded.run(
-        "document.querySelector('.listing').innerHTML ="
-        '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
-        '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
-    )
-    assert set(broken_headings(unfolded)) == {"parameter"}
-    assert "far" in cells_beyond(unfolded)
-    move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
-    unfolded.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
-    assert [flaw for flaw in flaws(unfolded) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
-    unfolded.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
-    unfolded.run(
-        "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
-    )
-    assert any("'x'" in flaw for flaw in flaws(unfolded))
-    unfolded.run(
-        "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
-        "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
-        "const own = label.getBoundingClientRect();"
-        "label.setAttribute('transform', `${label.getAttribute('transform')}"
-        " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
-    )
-    assert [flaw for flaw in flaws(unfolded) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
 
 
 @pytest.mark.slow

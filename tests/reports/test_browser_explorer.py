@@ -1,7 +1,5 @@
 """The explorer in a real browser: choosing a head shows that head's rows, by pointer and by keyboard, soon enough."""
 
-import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +7,7 @@ import duckdb
 import pytest
 
 from reports.explorer.figures import LINES
-from reports.kinds.labels import add_nearest
 from reports.page import ReportSummary
-from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, Writer
 from tests.reports.drawings import of_shown
@@ -138,70 +134,6 @@ def test_the_keyboard_alone_chooses(opened: Browser, small: duckdb.DuckDBPyConne
     assert opened.run(outline) == "solid"
     labelled = f"return [...{EXPLORER}.querySelectorAll('select')].map(input => input.labels[0].firstChild.textContent)"
     assert opened.run(labelled) == ["Layer", "Head", "Colour"]
-
-
-LEGENDS = f"""
-return [...{EXPLORER}.querySelectorAll('g.role-legend')].slice(0, 3).map(legend =>
-    [...legend.querySelectorAll('g.role-legend-label text')].some(text => text.getAttribute('fill-opacity') != '0'))
-""".strip()
-"""Whether the legend of kinds is seen, that of numbers, and that of signed ones."""
-
-
-def find_numbers(texts: list[str]) -> list[float]:
-    """The texts that are numbers, ascending."""
-    plain = [text.replace("−", "-") for text in texts]
-    return sorted(float(text) for text in plain if re.fullmatch(r"-?[\d.]+", text))
-
-
-@pytest.mark.slow
-def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
-    heads = ask(small, "explorer_heads", study=SMALL.study, query=SMALL.query, n=4).rows()
-    colours = (
-        f"return [...{EXPLORER}.querySelectorAll('g.mark-rect.role-mark')].slice(0, 3)"
-        ".map(marks => [...marks.querySelectorAll('path')]"
-        ".map(path => [path.getAttribute('fill'), path.getAttribute('opacity')]))"
-    )
-    choose(opened, "Colour", "Kind of head")
-    opened.wait(f"{LEGENDS}[0]")
-    kinds, *hidden = opened.run(colours)
-    near = add_nearest(heads)
-    by_kind = {row["near"]: colour for row, (colour, _) in zip(near, kinds, strict=True)}
-    assert [by_kind[row["near"]] for row in near] == [colour for colour, _ in kinds]
-    assert len(set(by_kind.values())) == len(by_kind)
-    assert {opacity for group in hidden for _, opacity in group} == {"0"}
-    assert opened.run(LEGENDS) == [True, False, False]
-    shown = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
-    for title, column, place in (("Elbow (N)", "elbow_n", 1), ("ρ₀, mean cosine with the sink", "rho_0", 2)):
-        choose(opened, "Colour", title)
-        known = sorted(row[column] for row in heads if row[column] is not None)
-        opened.wait(f"{LEGENDS}[{place}]")
-        assert opened.run(LEGENDS) == [False, place == 1, place == 2]
-        assert len(opened.run(colours)[place]) == len(known)
-        end = time.monotonic() + 10
-        while find_numbers(opened.run(shown)) != pytest.approx(known, abs=0.0051):
-            assert time.monotonic() < end, "the numbers of this quantity are not written"
-    choose(opened, "Colour", "Kind of head")
-    opened.wait(f"{LEGENDS}[0]")
-
-
-@pytest.mark.slow
-def test_the_choice_outlives_a_change_of_colours_and_of_width(opened: Browser) -> None:
-    choose(opened, "Layer", 2)
-    choose(opened, "Head", 1)
-    choose(opened, "Colour", "Elbow (N)")
-    before = opened.wait(
-        f"{NAMED}.startsWith('Layer 2, head 1') && {EXPLORER}.querySelector('svg.marks').getAttribute('width')"
-    )
-    opened.prefer("dark")
-    opened.wait(f"return {EXPLORER}.querySelector('svg.marks').style.backgroundColor == 'rgb(23, 28, 35)'")
-    opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
-    assert inputs(opened) == ["2", "1", "Elbow (N)"]
-    opened.prefer("light")
-    with opened.wide(390):
-        opened.wait(f"return +{EXPLORER}.querySelector('svg.marks').getAttribute('width') < {before} * 0.6")
-        opened.wait(f"{NAMED}?.startsWith('Layer 2, head 1')")
-        assert inputs(opened) == ["2", "1", "Elbow (N)"]
-        assert opened.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection) -> None:

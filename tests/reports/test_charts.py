@@ -1,7 +1,6 @@
 """Single charts: valid, described, to scale, holding the rows, and marking what is outside, missing or far away."""
 
 from itertools import pairwise
-from typing import Any
 
 import altair as alt
 import duckdb
@@ -10,33 +9,16 @@ import pytest
 import vl_convert
 
 from geometry.selection.example import build_intuition
-from reports import elements
 from reports.assumptions import figures as assumptions
-from reports.bounds import figures as bounds
-from reports.bounds.figures import COVERAGES, WIDTHS
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.families import figures as families
 from reports.figures import Figure
 from reports.head_geometry import figures as head_geometry
 from reports.intuition import figures as example
-from reports.kinds import labels as kind_labels
 from reports.separation import figures as separation
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
-from tests.reports.drawings import assert_described, build_figures, changed, drawn, of_query, of_shown, parts
-
-
-def test_changed_bounds_change_the_charts_over_kappa(small: duckdb.DuckDBPyConnection) -> None:
-    """A page shows them where they depend on κ."""
-
-    def draw() -> alt.LayerChart:
-        return bounds.draw_by_kappa(of_query(small, SMALL, "coverage"), COVERAGES | WIDTHS, "a", "b", "c.")
-
-    assert_described(draw().to_dict())
-    for value in (0.99, 0.5):
-        with changed(small, f"UPDATE bound_means SET recall_lower = {value} WHERE n = 5 AND layer = 1 AND head = 2"):
-            found = drawn(draw())
-        assert found != drawn(draw())
+from tests.reports.drawings import build_figures, changed, drawn, of_query, of_shown, parts
 
 
 def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConnection) -> None:
@@ -61,20 +43,6 @@ def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -
         assert [row["n"] for row in drawn(chart) if row["outside"]] == [6]
         filters = [part["filter"] for part in parts(chart.to_dict()) if "filter" in part]
         assert "datum.outside" in filters
-
-
-def test_coverage_draws_no_line_for_what_no_row_has(small: duckdb.DuckDBPyConnection) -> None:
-    """A line without any value would leave its axis without an extent, which Vega-Lite warns of."""
-    rows = of_query(small, SMALL, "coverage")
-
-    def lines(**changed: Any) -> list[str]:
-        spec = bounds.draw_by_kappa([row | changed for row in rows], COVERAGES, "", "", "").to_dict()
-        dashes = [part["encoding"]["strokeDash"] for part in parts(spec) if "strokeDash" in part.get("encoding", {})]
-        domain: list[str] = dashes[0]["scale"]["domain"]
-        return domain
-
-    assert lines() == list(COVERAGES.values())
-    assert lines(precision_coverage_premise=None, recall_coverage_premise=None) == list(COVERAGES.values())[:2]
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.01, 0.02, 0.02, 0.31], [0.3], [0.3, 0.3], [1e-9, 5.0], [2.0, 2.5]])
@@ -114,28 +82,6 @@ def test_a_tooltip_writes_shares_for_readers_and_null_not_as_zero(value: float |
     drawn = {"mark": "text", "encoding": {"text": {"field": line["field"], "type": "nominal"}}}
     spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "NaN"), (0.25, "0.25")])
-def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: float | None, text: str) -> None:
-    """The page writes a dash for NaN."""
-    marks = elements.points(alt.Chart().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~g", value="Value")))
-    spec = layer_chart([{"x": 1, "value": value}, {"x": 2, "value": None}], "", "", marks).to_dict()
-    (line,) = spec["layer"][0]["encoding"]["tooltip"]
-    assert (line["type"], line["format"]) == ("quantitative", ".3~g")
-    drawn = {"mark": "text", "encoding": {"text": line}}
-    spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
-    spec.pop("params", None)
-    assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
-
-
-def test_segments_of_kinds_stand_on_each_other_and_other_is_the_room_that_is_left() -> None:
-    shares = dict(zip(kind_labels.LABELS, (0.5, 0.04, 0.36, 0.1), strict=True))
-    rows = [{"layer": 0, "label": label, "share": share} for label, share in reversed(shares.items())]
-    segments = kind_labels.stack_shares(rows, "layer")
-    assert [(row["label"], row["letter"]) for row in segments] == [("Retriever", "T"), ("Mixer", ""), ("Reset", "R")]
-    assert [row["low"] for row in segments] == pytest.approx([0, 0.5, 0.54])
-    assert [row["high"] for row in segments] == pytest.approx([0.5, 0.54, 0.9])
 
 
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")

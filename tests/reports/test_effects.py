@@ -11,7 +11,7 @@ from reports.figures import Figure, find_source
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL
-from tests.reports.drawings import build_figures, changed, drawn, parts
+from tests.reports.drawings import build_figures, changed, drawn
 
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
@@ -32,17 +32,6 @@ def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnect
     seeing, knowing = (drawn(chart) for chart in found["loss-by-keys"].charts)
     assert {row["policy"] for row in seeing} == {"same_n", "elbow"}
     assert {row["policy"] for row in knowing} == {"sink_recent"}
-
-
-def test_every_policy_has_a_panel_and_there_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
-    """Four colours repeat, dashes do not with them."""
-    rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
-    assert {name for names in effects.PANELS.values() for name in names} == {*effects.POLICIES}
-    for panel, names in effects.PANELS.items():
-        chart = effects.draw_loss_by_keys([{**rows[0], "policy": name} for name in names], panel=panel).to_dict()
-        dashes = [part["encoding"]["strokeDash"] for part in parts(chart) if "strokeDash" in part.get("encoding", {})]
-        looks = {(place % 4, str(dash)) for place, dash in enumerate(dashes[0]["scale"]["range"])}
-        assert len(looks) == len({*names} - {*effects.CONTROLS})
 
 
 def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:
@@ -73,12 +62,3 @@ def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.
     (chart,) = found.charts
     shown = {(row["layer"], row["head"]): row["delta_loss_selected"] for row in drawn(chart)}
     assert shown == pytest.approx({(layer, head): loss for layer, head, loss in losses}, rel=1e-5)
-
-
-def test_losses_diverge_from_0_with_labels_a_factor_apart(rows: list[dict[str, Any]]) -> None:
-    """Labels in equal steps lay on top of one another at the ends of the colour bar, whose scale is logarithmic."""
-    losses = [row | {"delta_loss": loss} for row, loss in zip(rows, (-0.02, 0.0, 0.5, 2.5), strict=False)]
-    chart = effects.draw_map(losses, "delta_loss", "Loss", "").to_dict()
-    (colour,) = (part["encoding"]["color"] for part in chart["layer"] if "color" in part.get("encoding", {}))
-    assert colour["scale"] == {"type": "symlog", "constant": 0.01, "domain": [-2.5, 2.5], "range": "diverging"}
-    assert colour["legend"]["values"] == [-1, -0.1, -0.01, 0, 0.01, 0.1, 1]

@@ -37,24 +37,6 @@ def specify(heads: list[Row], curves: list[Row], n: int = 4) -> dict[str, Any]:
     return found
 
 
-def param(spec: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = (param for param in spec["params"] if param["name"] == name)
-    return dict(found)
-
-
-def test_what_no_head_has_is_no_choice() -> None:
-    heads, curves = made()
-    options: list[list[str]] = []
-    for change in ({}, {"rho_0": None}, {"auc": 0.7, "sink_weight": 0.1, "label": None}):
-        quantity = param(specify([row | change for row in heads], curves, n=7), "quantity")
-        options.append(quantity["bind"]["options"])
-        assert "Recall at N = 7" in quantity["bind"]["labels"]
-        assert quantity["value"] == options[-1][0]
-    assert options[0] == ["recall_at_n", "precision_at_n", "label", "elbow_n", "rho_0"]
-    assert options[1] == options[0][:-1]
-    assert options[2] == ["auc_at_n", "recall_at_n", "precision_at_n", "sink_weight", "elbow_n", "rho_0"]
-
-
 def test_it_begins_with_the_strongest_induction_head_that_does_not_rest_on_the_sink() -> None:
     """Without one that has a clear example with a head that looks at the token before; without both with a kind."""
     heads = made()[0]

@@ -3,12 +3,10 @@
 import re
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from reports.contexts import figures as contexts
-from reports.figures import Figure, convert_column, find_source, select_rows
+from reports.figures import Figure, find_source
 from reports.separation import figures as separation
 from tests.reports.conftest import SMALL, THREE, Build
 from tests.reports.drawings import assert_described, build_figures, changed
@@ -30,19 +28,6 @@ def assert_every_chart_says_what_it_shows(figures: dict[str, Figure]) -> None:
         assert figure.empty or figure.reading
         for _, chart in figure.drawn:
             assert_described(chart.to_dict(), axes=key not in WITHOUT_AXES)
-
-
-PAPER = {*(f"Figure {number}" for number in range(1, 12)), "Table 1", "Table 2"}
-NAMES = re.compile(r"(?:Figure|Table) \d+")
-
-
-def test_whatever_the_paper_has_a_figure_or_table_for_stands_beside_its_number(
-    figures_of_three: dict[str, tuple[Build, Figure]],
-) -> None:
-    shown = [figure for _, figure in figures_of_three.values() if not figure.empty]
-    assert {name for figure in shown for name in NAMES.findall(figure.paper)} == PAPER
-    titles = [str(chart.title) for figure in shown for chart in figure.charts]
-    assert not [title for title in (*titles, *(figure.title for figure in shown)) if NAMES.search(title)]
 
 
 def tell(figure: Figure) -> tuple[str, str]:
@@ -203,11 +188,3 @@ def test_figures_over_context_are_of_every_query_where_it_was_measured(small: du
 def test_an_n_of_maps_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection) -> None:
     figure = build_figures(small, SMALL, separation.build_section, map_n=99)["recall-map"]
     assert "N = 99 was asked for, but the largest N of any head is 23." in figure.reading
-
-
-def test_rows_are_selected_by_the_values_of_a_column() -> None:
-    table = pa.table({"which": ["model", "best", None, "worst", "best"], "n": [1, 2, 3, 4, 5]})
-    assert select_rows(table, "which", "best", "worst")["n"].to_pylist() == [2, 4, 5]
-    assert select_rows(table, "which").num_rows == 0
-    for column in (np.arange(6)[::2], np.linspace(0, 1, 9), np.arange(11) % 3 == 0):
-        assert convert_column(column).equals(pa.array(column))

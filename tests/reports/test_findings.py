@@ -2,7 +2,6 @@
 
 import pytest
 
-from dagster_project.analysis.claims.judging import CLAIMS
 from reports import settings as settings_findings
 from reports.assumptions import findings as values_findings
 from reports.chance import figures as chance_figures
@@ -11,7 +10,6 @@ from reports.contexts import figures as contexts
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
-from reports.head_geometry import findings as geometry_findings
 from reports.headlines import findings as headlines_findings
 
 
@@ -46,25 +44,6 @@ def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
     assert numbers.format_with_interval(0.9999, 0.9998, 1) == "1 (1 to 1)"
     assert numbers.format_with_interval(0.9998, 0.9997, 0.9999, numbers.percent) == "over 99.9\u00a0%"
     assert numbers.format_with_interval(0.5, None, None) == "0.5"
-
-
-@pytest.mark.parametrize(
-    ("share", "total", "written", "named"),
-    [
-        (0.625, 8, "5", "5 of 8 heads"),
-        (1 / 8, 8, "1", "1 of 8 heads"),
-        (0.0, 8, "none", "none of 8 heads"),
-        (1.0, 8, "all", "all 8 heads"),
-        (1.0, 1, "all", "the only head"),
-        (0.0, 1, "none", "none of 1 head"),
-        (0.3, 1000, "300", "300 of 1,000 heads"),
-        (0.3, 1001, "30\u00a0%", "30\u00a0% of 1,001 heads"),
-        (1.0, 2000, "100\u00a0%", "100\u00a0% of 2,000 heads"),
-    ],
-)
-def test_a_share_of_few_things_is_told_as_their_number(share: float, total: int, written: str, named: str) -> None:
-    assert numbers.count_share(share, total) == written
-    assert numbers.name_share(share, total, "head") == named
 
 
 def beside(n: int, null: str, low: float | None, high: float | None) -> Row:
@@ -126,21 +105,6 @@ def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]
     found = [*headlines_findings.iterate_gaps(STUDIED | study, [claim("a", "supported", beyond=has_twin or None)])]
     assert len(found) == len(told)
     assert all(part in sentence for part, sentence in zip(told, found, strict=True)), found
-
-
-def test_studies_agree_on_what_is_decided_in_each() -> None:
-    verdicts = {"a": ("supported", "supported", "undecided"), "b": ("supported", "not supported", "supported")}
-    rows = {study: [claim(str(at), verdict) for at, verdict in enumerate(own)] for study, own in verdicts.items()}
-    assert claims_findings.describe_agreement(rows) == (
-        "Of the 2 claims that are decided in every study, 1 have the same verdict in all."
-    )
-    assert claims_findings.describe_agreement(rows, {"b"}).endswith("these verdicts say nothing about training.")
-
-
-def test_every_claim_has_two_clauses_of_its_own() -> None:
-    clauses = [clause for stated in CLAIMS for clause in (stated.clause, stated.denial)]
-    assert not [(one, other) for one in clauses for other in clauses if one is not other and one in other]
-    assert not [clause for clause in clauses if clause.endswith(".")]
 
 
 def test_a_verdict_is_told_with_the_measure_that_decides_it() -> None:
@@ -238,31 +202,6 @@ def test_the_answer_does_not_read_intervals() -> None:
         assert [control.why for control in found.controls] == ["undecided in AUC", "better", "better"]
 
 
-def test_the_answer_stands_beside_all_three_controls() -> None:
-    claims = compared(Y, N, beyond=N)
-    found = headlines_findings.judge_separation(STUDIED, claims, MEASURED, 4)
-    told = [[cell.replace("\xa0", " ") for cell in row] for row in headlines_findings.tabulate_separation(found).rows]
-    assert told == [
-        ["this model", "60 % (59 to 61 %)", "", ""],
-        ["as many keys at random", "20 %", "40 (39 to 41)", "better"],
-        ["shuffled value states", "55 %", "5 (4 to 6)", "not better in AUC"],
-        ["random weights (4 sequences)", "50 % (5 % at random)", "5 (4 to 6)", "not better in AUC"],
-    ]
-    sentence = headlines_findings.describe_separation(found).replace("\xa0", " ")
-    assert "select? No. Recall is 60 % (59 to 61 %), against 20 % for as many keys at random (better)" in sentence
-    random = headlines_findings.judge_separation(STUDIED | {"weights": "random"}, claims, MEASURED)
-    assert (random.answer, random.controls[2].why) == ("No", "these are the weights")
-    weights = compared(Y, Y, beyond=Y, states_beyond=N)
-    (_, shuffled, _) = headlines_findings.judge_separation(STUDIED, weights, MEASURED).controls
-    assert shuffled.why == "not better by more than with random weights in AUC"
-    untested = compared(UNTESTED, UNTESTED, beyond=UNTESTED, states_beyond=UNTESTED, twin=None)
-    (keys, _, alone) = headlines_findings.judge_separation(STUDIED, untested, []).controls
-    assert (keys.is_worse, keys.why) == (None, "not tested: none")
-    assert (alone.recall, alone.is_worse, alone.why) == ("", None, "not known: there is no twin")
-    nothing = headlines_findings.judge_separation(STUDIED, [], [])
-    assert (nothing.answer, headlines_findings.describe_separation(nothing)[-10:]) == ("Not known", "Not known.")
-
-
 def test_the_later_norm_is_the_mean_over_positions() -> None:
     """Of runs of positions of different lengths; the median of their means is no number of the model."""
     runs = ((0, 0, 1.0), (1, 1, 9.0), (2, 4, 5.0), (5, 9, 6.0))
@@ -306,27 +245,3 @@ def test_slopes_over_context_say_a_way_only_where_their_interval_does() -> None:
         "Precision changes by −0.201 (layer 0, head 0) to −0.101 (layer 0, head 1). "
         "The 95 % interval lies above 0 in 0 of 2 heads and below in 2."
     )
-
-
-def at(n: int, **changed: float | None) -> Row:
-    """A row of ``diagnostics_of_head``."""
-    norms = {"norm_s": 2.0, "norm_s_without_sink": 1.5, "norm_s_without_last": 0.5}
-    return {"n": n, "sequences": 4, **norms, "cos_sink": 0.8, "cos_last": 0.3} | changed
-
-
-@pytest.mark.parametrize(
-    ("course", "told"),
-    [
-        ([0.9, 0.5, 0.2], "falls from 0.9 at N = 1 to 0.2 at N = 3."),
-        ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, and is highest at N = 2 (0.5)."),
-        ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, and is lowest at N = 2 (0.1)."),
-        ([0.5, 0.52, 0.51], "stays between 0.5 and 0.52."),
-        ([0.5], "is 0.5 at N = 1, the only N."),
-    ],
-)
-def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
-    text = geometry_findings.describe_cosines(
-        [at(n, cos_last=cosine, cos_sink=None) for n, cosine in enumerate(course, 1)]
-    )
-    assert text.startswith(f"cos(s_N, v_L) {told}")
-    assert text.endswith("No cos(s_N, v₀): a window hides the sink, or its value state has norm 0.")

@@ -5,14 +5,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from gallery.__main__ import FOLDER, PAGE, PARTS, draw_figures, load_tables, main, read_tables, render_page
+from gallery.__main__ import FOLDER, PAGE, load_tables, main, render_page
 from gallery.comparison import compare_measures, read_models, remember
-from reports.findings.numbers import Row, number
 from storage.files.root import HOME_VARIABLE, warehouse_of
-from tests.reports.conftest import SMALL
 
 TABLES = load_tables(FOLDER)
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -32,31 +29,6 @@ def test_another_number_makes_another_page(name: str) -> None:
     column = next(column for column in ("share", "weight", "induction", "last") if column in tables[name][0])
     tables[name][0][column] = 0.123456
     assert render_page(tables).count("0.123") > TEXT.count("0.123")
-
-
-def told(row: Row) -> set[str]:
-    """The ways in which a sentence may write a fact's value."""
-    size = abs(row["value"])
-    return {number(value) for value in (row["value"], size, 100 * size)}
-
-
-@pytest.mark.parametrize("part", MODELS)
-def test_sentences_hold_the_numbers_of_their_rows(part: str) -> None:
-    facts, claims = TABLES[f"{part}.facts"], TABLES[f"{part}.claims"]
-    assert facts[:1]
-    assert len(claims) > 20
-    for row in facts:
-        assert any(f" {value}" in f" {row['sentence']}" for value in told(row)), row["sentence"]
-    numbers = [(row["sentence"], number(one["value"])) for row in claims if not row["reason"] for one in row["parts"]]
-    assert [(sentence, value) for sentence, value in numbers if value not in sentence] == []
-
-
-def test_every_picture_is_shown_and_small() -> None:
-    shown = re.findall(r"!\[[^\]]+\]\(gallery/([^)]+)\)", TEXT)
-    assert set(shown) == {path.name for path in FOLDER.glob("*.png")}
-    pictures = [*FOLDER.glob("*.png"), *DOCS.glob("*.png")]
-    assert [path.name for path in pictures if path.stat().st_size > 500_000] == []
-    assert sum(path.stat().st_size for path in FOLDER.glob("*.parquet")) < 400_000
 
 
 def test_without_any_study_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,20 +70,3 @@ def test_two_models_differ_where_their_sequences_do() -> None:
     rows = compare_measures([one, one, replace(one, values=values)])
     small = {(row["measure"], place) for row in rows for place, p in enumerate(row["p"]) if p < 1}
     assert small == {(moved, 1), (moved, 2)}
-
-
-@pytest.mark.slow
-def test_a_study_with_effects_is_told_whole(small: duckdb.DuckDBPyConnection) -> None:
-    made = {name: table for part in PARTS for name, table in read_tables(small, part, SMALL.study).items()}
-    tables = TABLES | {name: table.to_pylist() for name, table in made.items()}
-    page = render_page(tables)
-    assert "has not been run" not in page
-    for row in tables["effects.claims"]:
-        assert row["sentence"] in page
-    policies = {row["policy"] for row in tables["effects.loss_by_keys"]}
-    assert len(policies) > 2
-    assert page.count("nats more than with all keys") == 2 * len(
-        {row["budget"] for row in tables["effects.loss_by_keys"]}
-    )
-    drawn = {f"gallery/{name}" for name in draw_figures(small, "effects", SMALL.study)}
-    assert set(re.findall(r"\]\((gallery/effects\.[^)]+)\)", page)) <= drawn

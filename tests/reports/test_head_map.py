@@ -1,71 +1,14 @@
 """The map of heads: regions that hold their kinds, what colours the points, its sentence, and the choice of a head."""
 
-from typing import Any
-
 import duckdb
 import pytest
 
-from reports.kinds import head_map as charts
 from reports.queries import ask
 from tests.reports.conftest import THREE, Writer
 from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 
 MAP = "document.getElementById('chart-head-map')"
-HEADS: list[dict[str, Any]] = [
-    {"layer": 0, "head": 0, "x": 0.0, "y": 0.0, "label": "Mixer", "kept": True, "patterns": ["previous", "local"]},
-    {"layer": 0, "head": 1, "x": 1.0, "y": 0.0, "label": "Mixer", "kept": False, "patterns": []},
-    {"layer": 1, "head": 0, "x": 0.0, "y": 1.0, "label": "Mixer", "kept": True, "patterns": ["sink"]},
-    {"layer": 1, "head": 1, "x": 0.2, "y": 0.2, "label": "Other", "kept": False, "patterns": ["sink"]},
-    {"layer": 2, "head": 0, "x": 2.0, "y": 2.0, "label": "Other", "kept": True, "patterns": []},
-]
-REACHED = (["Mixer"], ["Mixer", "Other"], ["Mixer"], ["Other", "Reset"], ["Other"])
-AXES = [
-    {"axis": "x", "curve": "cos_sink", "share": 0.625, "direction": -1.0},
-    {"axis": "y", "curve": "recall", "share": 0.5, "direction": 1.0},
-]
-
-
-def rows(**changed: Any) -> list[dict[str, Any]]:
-    given = {"nearest": "Mixer", "delta_loss": None}
-    return [row | given | {"reached": reached} | changed for row, reached in zip(HEADS, REACHED, strict=True)]
-
-
-def draw(heads: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = charts.head_map(heads, AXES).to_dict()
-    return found
-
-
-def regions(spec: dict[str, Any]) -> dict[str, dict[str, set[tuple[float, float]]]]:
-    """Corners of the region of each kind, by style."""
-    found: dict[str, dict[str, set[tuple[float, float]]]] = {}
-    for layer in spec["layer"]:
-        style = layer["mark"].get("style", "")
-        for corner in spec["datasets"][layer["data"]["name"]] if style.startswith("region") else ():
-            found.setdefault(style, {}).setdefault(corner["label"], set()).add((corner["x"], corner["y"]))
-    return found
-
-
-def test_a_region_holds_the_heads_of_its_kind() -> None:
-    found = regions(draw(rows()))
-    corners = {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
-    assert found["region"] == {"Mixer": corners}
-    assert found["region-moved"] == {"Mixer": corners}, "one head of a kind spans no region"
-
-
-def offered(heads: list[dict[str, Any]]) -> list[str]:
-    (quantity,) = (param for param in draw(heads)["params"] if param["name"] == "quantity")
-    names: list[str] = quantity["bind"]["options"]
-    return names
-
-
-def test_only_what_was_measured_colours_the_points() -> None:
-    assert offered(rows()) == ["near", "pattern", "layer"]
-    assert offered(rows(delta_loss=0.5)) == ["near", "pattern", "layer", "delta_loss"]
-    assert offered(rows(patterns=None)) == ["near", "layer"]
-    values = next(iter(draw(rows())["datasets"].values()))
-    assert [row["pattern"] for row in values] == ["previous", "none", "sink", "sink", "none"]
-    assert values[0]["patterns"] == "previous, local"
 
 
 def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> None:

@@ -62,19 +62,6 @@ def test_the_best_of_one_temperature_is_not_told(small: duckdb.DuckDBPyConnectio
     assert "most often largest" not in alone.finding
 
 
-def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) -> None:
-    means = three.sql(
-        "SELECT layer, head, n, relative_distance, relative_random_distance FROM selection_means "
-        "WHERE query = 23 ORDER BY ALL"
-    ).fetchall()
-    for row in rows(three, "critical_n", query=23):
-        mine = [(n, own, of) for layer, number, n, own, of in means if (layer, number) == (row["layer"], row["head"])]
-        near = [n for n, own, of in mine if own <= of * (1 + 1e-6)]
-        assert row["nearest_n"] == min(mine, key=lambda one: (one[1], one[0]))[0]
-        assert row["critical_n"] == (min(near) if near else None)
-        assert row["last_nearer_n"] == max((n for n in near if 2 * n <= 24), default=None)
-
-
 def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: duckdb.DuckDBPyConnection) -> None:
     (row,) = rows(three, "key_budgets_of_model", query=STUDY.query)
     counted = three.sql("SELECT layer, head, avg(n_90) FROM attention_rows WHERE query = 23 GROUP BY ALL").fetchall()

@@ -9,15 +9,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import rendering
-from reports.bounds import figures as bounds
-from reports.figures import find_source
 from reports.findings.claims import format_decisive
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
-from reports.recovery import figures as recovery
 from reports.rendering import pack
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
@@ -27,14 +23,10 @@ from tests.reports.conftest import (
     HOSTILE,
     INDEX,
     SMALL,
-    SYNTHETIC,
     THREE,
-    TRAINED,
-    TWIN,
     Writer,
     hostile_study,
 )
-from tests.reports.drawings import changed
 from tests.reports.pages import Page, normalise, unpacked
 
 FIGURES = {
@@ -137,57 +129,11 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
     assert {claim.shown_by for claim in CLAIMS} - {"loss-and-error"} <= set(FIGURES)  # of losses that it lacks
 
 
-@pytest.mark.slow
-def test_facts_are_told_beside_a_twin_the_largest_first(page: Page, tmp_path: Path) -> None:
-    place = "(SELECT count(*) FROM facts AS less WHERE less.study = facts.study AND less.fact <= facts.fact)"
-    all_told = f"UPDATE facts SET place = {place}, sentence = 'It is certain that ' || fact || '.'"
-    with warehouse(TWIN, TRAINED) as connection, changed(connection, all_told):
-        rows = connection.execute(
-            "SELECT sentence, shown_by FROM facts WHERE study = 'trained' AND place IS NOT NULL "
-            "AND subject NOT IN ('random', 'shuffled') ORDER BY place LIMIT 5"
-        ).fetchall()
-        beside = Page(write_report(connection, TRAINED.study, tmp_path / "trained.html", map_n=4).path)
-    shown, links = beside.text("section", id="summary"), {attributes["href"] for attributes, _ in beside.find("a")}
-    places = [shown.index(sentence) for sentence, _ in rows]
-    assert len(places) == 5
-    assert places == sorted(places)
-    assert {f"#{key}" for _, key in rows} <= links
-    assert "There is no twin" not in shown
-    leads = [one.text("section", id="separation").partition("compared with ")[2][:90] for one in (page, beside)]
-    assert all("keys at random" in lead for lead in leads)
-    assert ["and random weights." in lead for lead in leads] == [False, True]
-    assert {fact.shown_by for fact in FACTS} <= {*FIGURES}
-
-
 def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     rows = small.sql(
         "SELECT layer, head, count(*), avg(recall) FROM selection WHERE n = 4 GROUP BY ALL ORDER BY ALL"
     ).fetchall()
     assert page.cells("recall-map") == [f"{value:.6g}" for row in rows for value in row]
-
-
-def test_provenance_and_lead(page: Page, small: duckdb.DuckDBPyConnection) -> None:
-    facts = page.text("dl", **{"class": "facts"})
-    shown = (
-        "embedded",
-        "0123456789abcdef" * 4,
-        "4 sequences of 24 tokens",
-        "3 layers of 4 heads",
-        "torch 2.13.0",
-        "cpu",
-    )
-    assert not [fact for fact in shown if fact not in facts]
-    ends = "SELECT value, value_low, value_high FROM measures WHERE measure = 'recall_compared'"
-    value, low, high = (f"{100 * end:.3g}" for end in small.sql(ends).fetchall()[0])
-    summary = page.text("section", id="summary")
-    said = (
-        "Recall the share of",
-        "separate what they select?",
-        f"{value} % ({low} to {high} %)",
-        "not known: there is no",
-    )
-    places = [summary.index(part) for part in (*said, "There is no twin with", "There is no probe of repeated")]
-    assert places == sorted(places), "a number comes before what it is"
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:
@@ -322,34 +268,6 @@ def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) 
     everything = page.text("main")
     assert "None" not in everything
     assert "nan" not in everything.split()
-
-
-@pytest.mark.parametrize(
-    ("grid", "told"), [({"n": [1, 2]}, "no fit to draw heads from"), (None, "attention-geometry run synthetic")]
-)
-def test_a_grid_that_was_asked_for_and_not_drawn_is_told(
-    small: duckdb.DuckDBPyConnection, grid: object, told: str
-) -> None:
-    provenance = {"summaries": {"bounds_in_expectation": {"settings": {"monte_carlo": grid}}}}
-    with changed(small, "DELETE FROM monte_carlo", f"UPDATE studies SET provenance = '{json.dumps(provenance)}'"):
-        section = bounds.build_analysis(find_source(small, SMALL.study, map_n=8))
-    (figure,) = (figure for figure in section.figures if figure.key == "monte-carlo")
-    assert figure.empty
-    assert told in figure.finding
-
-
-@pytest.mark.slow
-def test_planted_parameters_take_little_room_and_files_have_them_all(small: duckdb.DuckDBPyConnection) -> None:
-    assert not recovery.build_sections(find_source(small, SMALL.study, map_n=4))
-    with warehouse(SYNTHETIC) as connection:
-        (figure,) = recovery.build_sections(find_source(connection, SYNTHETIC.study, map_n=4))[0].figures
-    assert figure.whole is not None
-    of_c, rows = (
-        [row for row in table.to_pylist() if row["parameter"] == "C"] for table in (figure.whole, figure.table)
-    )
-    assert len(of_c) == SYNTHETIC.layers * SYNTHETIC.kv_heads > len(rows) == recovery.WORST
-    errors = sorted((abs(row["difference"]) for row in of_c), reverse=True)
-    assert [abs(row["difference"]) for row in rows] == errors[: recovery.WORST]
 
 
 MISSING = (

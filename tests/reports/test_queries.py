@@ -575,27 +575,6 @@ def test_places_are_compared_at_the_same_position(small: duckdb.DuckDBPyConnecti
         assert found["sequences"] == len(apart) > 1
 
 
-def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(three, "explorer_heads", study="three", query=23, n=16).rows()
-    labels, elbows = of_heads(three, 23), ask(three, "elbow_by_head", study="three", query=23).rows()
-    at_n = ask(three, "heads_at_n", study="three", query=23, n=16).rows()
-    for row, label, elbow, metrics in zip(rows, labels, elbows, at_n, strict=True):
-        assert {name: row[name] for name in ("layer", "head", "label", "nearest", "margin", "agreement")} == {
-            name: label[name] for name in ("layer", "head", "label", "nearest", "margin", "agreement")
-        }
-        assert row["elbow_n"] == elbow["elbow_n"]
-        assert [row["precision"], row["recall"]] == pytest.approx([metrics["precision"], metrics["recall"]])
-        assert (row["rho_0"] is None) == (row["precision"] is None) == (row["layer"] == 2)
-    ((rho_0,),) = three.execute(
-        "SELECT avg(rho_0) FROM value_scales WHERE query = 23 AND layer = 0 AND kv_head = 1"
-    ).fetchall()
-    assert rows[5]["rho_0"] == pytest.approx(rho_0)
-    points = ask(three, "sink_heads", study="three", query=23, n=16).rows()
-    assert points == [
-        {name: row[name] for name in ("layer", "head", "label", "nearest", "recall", "rho_0")} for row in rows
-    ]
-
-
 BOUNDS_OF_HEAD = """
     WITH comparison AS (
         FROM bounds_comparison
@@ -647,10 +626,3 @@ def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnect
     separation = {"precision", "recall", "shown_n", "sink_weight", "sinks", "sink_layers", "twin"}
     assert unknown == {"model_elbow_n", "claims_beyond_twin"} | kinds | separation
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)
-
-
-def test_any_margin_comes_before_none_in_examples(three: duckdb.DuckDBPyConnection) -> None:
-    labels = "head_taxonomy SET label = 'Other', margin = CASE WHEN layer = 2 AND head = 1 THEN 0 END"
-    with changed(three, f"UPDATE {labels}"):
-        (row,) = ask(three, "label_examples", study="three", query=23).rows()
-    assert (row["layer"], row["head"], row["heads"]) == (2, 1, 18)

@@ -1,7 +1,6 @@
 """The text reader of a page: what is packed for it, and what a reader sees and hears of it in a browser."""
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +16,7 @@ from reports.text import reader
 from storage.zarr.arrays import READ_SEQUENCES
 from tests.reports.conftest import HOSTILE, SMALL, THREE, Writer
 from tests.reports.drawings import changed
-from tests.reports.driver import Browser
-from tests.reports.labels import UNFOLDED
+from tests.reports.driver import UNFOLDED, Browser
 
 TAB = "\ue004"
 
@@ -229,49 +227,6 @@ const text = document.querySelector('.reader .tokens').getBoundingClientRect();
 const query = document.querySelector('.reader .query').getBoundingClientRect();
 return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")])
-def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
-    """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
-    choose(opened, sequence=2, query=23, layer=1, head=4, shown=1)
-    opened.run(HIDE_KEY, share)
-    unseen = "document.querySelector('.reader .unseen').textContent"
-    opened.wait(f"return {unseen}.includes('with {shown} of the weight')")
-    opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
-
-
-HIDE_KEY = """
-const text = document.querySelector('.reader .tokens'), key = text.querySelector('.key');
-Object.assign(text.style, { maxHeight: '3rem', width: '4rem' });
-key.style.setProperty('--share', arguments[0]);
-text.scrollTop = key.offsetTop > text.scrollHeight / 2 ? 0 : text.scrollHeight;
-text.dispatchEvent(new Event('scroll'));
-"""
-
-
-N_SHOWN = "document.querySelector('.reader [name=shown]').value"
-
-
-@pytest.mark.slow
-def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> None:
-    opened.run("document.querySelector('.reader .labels').open = true")
-    button = "document.querySelector('.reader .labels button:last-child')"
-    layer, head, sequence, query = re.findall(
-        r"\b(?:layer|head|sequence|query) (\d+)", opened.run(f"return {button}.ariaLabel"), re.IGNORECASE
-    )
-    label = opened.run(f"return {button}.parentElement.previousElementSibling.textContent").split(":")[0]
-    opened.run(f"{button}.focus()")
-    opened.press("\ue007")  # Enter
-    opened.wait(f"return location.hash == '#reader/{sequence}/{query}/{layer}/{head}/' + {N_SHOWN} + '/weight'")
-    assert opened.run("return window.chosenHead") == [int(layer), int(head)]
-    names = ("sequence", "query", "layer", "head")
-    chosen = [f"document.querySelector('.reader [name={name}]').value" for name in names]
-    assert opened.wait(f"return [{', '.join(chosen)}]") == [sequence, query, layer, head]
-    assert f"{label}: " in opened.run("return document.querySelector('.reader .looks').textContent")
-    told = "document.getElementById('chart-explorer').textContent.replace(/\\s+/g, ' ')"
-    assert "looks at: " in opened.wait(f"return {told}")
 
 
 @pytest.mark.slow

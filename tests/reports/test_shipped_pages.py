@@ -1,11 +1,8 @@
-"""The pages of the shipped studies as a reader meets them: how long they are, and that every label can be read."""
-
-from pathlib import Path
+"""The pages of the shipped studies as a reader meets them: how long they are."""
 
 import pytest
 
 from tests.reports.driver import Browser
-from tests.reports.labels import DRAWN, UNFOLDED, broken_headings, cells_beyond, flaws
 from tests.shipped import run_shipped
 
 WORDS, HEIGHT = 2_500, 9_000
@@ -29,17 +26,11 @@ pytestmark = pytest.mark.long  # runs a whole study
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("study", ["embedded", "smollm2"])
-def test_a_page_is_no_longer_than_a_paper_and_every_label_can_be_read(
+def test_a_page_is_no_longer_than_a_paper(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory, study: str
 ) -> None:
-    page = run_shipped(study, tmp_path_factory) / "reports" / f"{study}.html"
-    assert_short(browser, page)
-    for width in (390, 768, 1280):
-        assert_legible(browser, page, width)
-
-
-def assert_short(browser: Browser, page: Path) -> None:
     """The whole page, and its first screen: terms, answer and facts are seen without scrolling."""
+    page = run_shipped(study, tmp_path_factory) / "reports" / f"{study}.html"
     with browser.wide(1280, 800):
         browser.show(page)
         told = "[...document.querySelectorAll('.terms div, .answer, .outstanding li')]"
@@ -48,23 +39,3 @@ def assert_short(browser: Browser, page: Path) -> None:
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
     assert 1_000 < words <= WORDS
     assert 3_000 < height <= HEIGHT
-
-
-def assert_legible(browser: Browser, page: Path, width: int) -> None:
-    with browser.wide(width, 900):
-        browser.show(page)
-        browser.run(UNFOLDED)
-        browser.wait(DRAWN, 120)
-        assert flaws(browser) == []
-        assert broken_headings(browser) == []
-        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
-        silent = (
-            "return [...document.querySelectorAll('.listing')].filter(table => "
-            "table.checkVisibility() && table.scrollWidth > table.clientWidth + 1 && !table.matches('.scrolls')).length"
-        )
-        browser.wait(f"return ({silent.removeprefix('return ')}) == 0")
-        if width == 390:
-            assert cells_beyond(browser) == []
-        assert browser.run("return document.querySelectorAll('.answer .scrolls').length") == 0
-        if width == 1280:
-            assert browser.run("return document.querySelectorAll('.listing.scrolls').length") == 0

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import sql
-from sql.thresholds import KINDS, SIGNATURE, THRESHOLDS
+from sql.thresholds import SIGNATURE
 from tests.sql.hand_made import Row
-from tests.sql.kinds_oracle import BROAD, DEFAULTS, MIXER, RETRIEVER, RULES, SINK_BIASED
+from tests.sql.kinds_oracle import BROAD, MIXER, RETRIEVER, RULES, SINK_BIASED
 
 
 def rules() -> duckdb.DuckDBPyConnection:
@@ -45,17 +45,6 @@ def unmet(row: Row, kind: str, way: str | None) -> set[str]:
     """The conditions of one way to meet a rule that a head misses."""
     found = (one for one in row["conditions"] if one["kind"] == kind and one["way"] in {None, way})
     return {one["condition"] for one in found if not one["met"]}
-
-
-def test_declarations_are_those_of_the_plain_reading() -> None:
-    assert {threshold.name: threshold.default for threshold in THRESHOLDS} == DEFAULTS
-    assert all(threshold.meaning and threshold.reason for threshold in THRESHOLDS)
-    for kind in KINDS:
-        ways: dict[str | None, tuple[str, ...]] = {}
-        for condition in kind.conditions:
-            ways[condition.way] = (*ways.get(condition.way, ()), condition.name)
-        assert ways == RULES[kind.label]
-    assert [kind.label for kind in KINDS] == list(RULES)
 
 
 def test_a_window_that_hides_the_sink_leaves_retrievers_and_broad_heads(empty: duckdb.DuckDBPyConnection) -> None:

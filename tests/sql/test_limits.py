@@ -73,16 +73,6 @@ def test_the_critical_n_is_the_first_at_which_means_meet(changed: duckdb.DuckDBP
     assert {row["critical_n"] for row in found if row["layer"] == 0} == {None}
 
 
-def test_the_band_is_the_one_reported(changed: duckdb.DuckDBPyConnection) -> None:
-    for n, recall in enumerate((0.69, 0.7, 0.8, 0.85, 0.86), 1):
-        changed.execute(f"UPDATE selection_means SET recall = {recall} WHERE {HEAD} AND n = {n}")
-    found = changed.execute(
-        f"SELECT within_band, share, band_low, band_high FROM distinguishable_share WHERE {HEAD} AND n <= 5 ORDER BY n"
-    ).fetchall()
-    assert [row[0] for row in found] == [False, True, True, True, False]
-    assert {row[2:] for row in found} == {(0.7, 0.85)}
-
-
 def test_bounds_hold_as_in_geometry(changed: duckdb.DuckDBPyConnection) -> None:
     changed.execute(f"UPDATE sensitivity SET spectral_norm = 0.5 / temperature WHERE {HEAD}")
     changed.execute("UPDATE sensitivity SET spectral_norm = 0.25 / temperature WHERE query = 11 AND head = 1")

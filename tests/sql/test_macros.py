@@ -179,7 +179,7 @@ def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("bounds_at", "avg(precision_lower)", "max(precision_lower)"),
+        ("bounds_at", "avg(COLUMNS('margin|_lower'))", "max(COLUMNS('margin|_lower'))"),
         ("bounds_at", "precision >= precision_lower", "precision <= precision_lower"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 import sql
 from storage.warehouse import declared
-from storage.warehouse.declared import DENSE, count_rows, list_conditions
+from storage.warehouse.declared import DENSE, list_conditions
 from storage.warehouse.relations import create_tables
 from tests.made_up import insert, warehouse
 from tests.sql.checking import STUDY
@@ -176,28 +176,3 @@ def list_outside(table: sql.Statement) -> Iterator[tuple[str, float]]:
                 yield column.name, float(low) - 1
             if high != "inf":
                 yield column.name, float(high) + 1
-
-
-def test_numbers_of_rows_are_products_of_units() -> None:
-    """Counted by hand for a few tables of the made-up study, and by ``land`` for all."""
-    n_keys, heads = STUDY.n_keys, STUDY.heads
-    per_head = int(heads * (n_keys - 1).sum())
-    units = {
-        "sequences": STUDY.sequences,
-        "head_n": per_head,
-        "kv_heads": STUDY.layers * STUDY.kv_heads,
-        "all_head_queries": n_keys.size * heads,
-        "head_queries": int((n_keys > 1).sum() * heads),
-    }
-    wanted = {
-        "selection_counts": STUDY.sequences * per_head,
-        "selection_means": per_head,
-        "assumption_similarity": STUDY.layers * STUDY.kv_heads + 1,
-        "attention_rows": STUDY.sequences * n_keys.size * heads,
-        "key_budgets": int((n_keys > 1).sum() * heads),
-        "head_ablation": None,
-    }
-    assert {name: count_rows(sql.read_statement("schema", name), units) for name in wanted} == wanted
-    with warehouse(STUDY) as connection:
-        for name, count in wanted.items():
-            assert count is None or connection.table(name).count("*").fetchall() == [(count,)], name

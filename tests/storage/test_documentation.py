@@ -9,12 +9,10 @@ import pytest
 
 import sql
 from storage.warehouse.documentation import (
-    SHOWN_ROWS,
     format_cell,
     list_examples,
     list_relations,
     render_example,
-    render_tour_page,
 )
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, describe_table
@@ -61,16 +59,6 @@ def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> 
             header = section.split("```\n\n")[1].splitlines()[0]
             names = query(connection, text).schema.names
             assert header == f"| {' | '.join(format_cell(name) for name in names)} |"
-
-
-def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
-    with warehouse(replace(SMALL, study="mine")) as connection:
-        page = render_tour_page(connection, "mine")
-    of_heads = page.split("\n## ")[20]
-    assert of_heads.startswith("20. ")
-    assert sum(line.startswith("| ") for line in of_heads.splitlines()) == 2 + SHOWN_ROWS
-    assert of_heads.rstrip().endswith(f"… and {SMALL.layers * SMALL.heads - SHOWN_ROWS} more.")
-    assert "Results are of the study mine." in page
 
 
 def test_text_in_a_cell_is_no_markup() -> None:

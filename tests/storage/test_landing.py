@@ -1,20 +1,17 @@
 """Landing a study: within its memory, onto the disk, beside another, and stopped halfway."""
 
 import os
-from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from storage.errors import UserError
 from storage.files.parts import list_parts, read_part, write_parts
 from storage.files.places import LocalPlace
 from storage.warehouse import connection as connection_module
-from storage.warehouse import landing, rows
+from storage.warehouse import landing
 from storage.warehouse.connection import FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
 from tests.storage.studies import Tables
@@ -30,21 +27,6 @@ def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tabl
     with pytest.raises(UserError, match=r"^The table .*selection_counts\.parquet cannot be read [^\n]*run the study"):
         land(tmp_path / "warehouse", "small", tables | {"selection_counts": read_part(part)})
     assert not [path for path in (tmp_path / "warehouse").iterdir() if path.suffix != ".lock"]
-
-
-@pytest.mark.parametrize("sizes", [[3], [120_000], [65_472] * 4, [122_880, 1], [0, 300_000, 0, 5], [0]])
-def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> None:
-    """Of text in a dictionary too, which differs between batches."""
-    ends = np.cumsum([0, *sizes])
-    batches = [
-        rows.build_batch({"n": np.arange(first, last)}, scale=f"of {first}") for first, last in pairwise(ends.tolist())
-    ]
-    found = list(landing._group_rows(batches))
-    assert [len(batch) for batch in found[:-1]] == [landing.ROW_GROUP] * (len(found) - 1)
-    same = pa.Table.from_batches(found, batches[0].schema)
-    np.testing.assert_array_equal(same.column("n"), np.arange(sum(sizes)))
-    texts = pa.chunked_array([batch.column("scale") for batch in batches]).cast(pa.string())
-    assert same.column("scale").cast(pa.string()).equals(texts)
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

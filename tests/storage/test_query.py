@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from storage.errors import UserError
-from storage.warehouse.query import query, reads_comments
+from storage.warehouse.query import query
 
 FOREVER = {
     "before the first row": "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE (a.range * b.range) % 7 = 3",
@@ -73,18 +73,3 @@ def test_an_error_of_any_kind_shows_its_place(text: str, place: str) -> None:
     *_, line, caret = str(refused.value).splitlines()
     assert line.startswith("LINE 1: ")
     assert line[caret.index("^") :].startswith(place)
-
-
-@pytest.mark.parametrize(
-    ("text", "reads"),
-    [
-        ("SELECT comment FROM duckdb_columns()", True),
-        ("FROM DuckDB_Views()", True),
-        ("SELECT * FROM information_schema.columns", True),
-        ("SELECT * FROM pg_catalog.pg_description", True),
-        ("SELECT study, avg(recall) FROM selection GROUP BY ALL", False),
-        ("DESCRIBE selection", False),
-    ],
-)
-def test_statements_that_may_read_comments_are_noticed(text: str, reads: bool) -> None:
-    assert reads_comments(text) is reads

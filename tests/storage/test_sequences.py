@@ -39,28 +39,6 @@ def _plain_to_write(path: Place) -> zarr.Group:
     return zarr.open_group(Path(str(path)), mode="r+")
 
 
-def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> None:
-    def compressors(path: Path) -> list[str]:
-        return [codec.to_dict().get("configuration", {}).get("cname") for codec in _plain(path)["values"].compressors]
-
-    tensor_store(tmp_path / "plain.zarr")
-    array = _plain(tmp_path / "plain.zarr")["values"]
-    assert array.dtype == np.float32
-    assert (array.shards, array.chunks) == (None, (1, 1, *array.shape[2:]))
-    assert array.metadata.dimension_names == ("sequence", "layer", "kv_head", "key", "head_dim")
-    assert array.attrs["unit"] == "model units"
-    assert "value state" in array.attrs["meaning"]
-    assert compressors(tmp_path / "plain.zarr") == [None]
-    SequenceStore.resume(
-        LocalPlace(tmp_path / "wide.zarr"), build_tensor_specs(values="float32", computed="bfloat16"), SIZES, {}
-    )
-    assert compressors(tmp_path / "wide.zarr") == ["blosclz", None]
-    SequenceStore.resume(
-        LocalPlace(tmp_path / "half.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, {}
-    )
-    assert compressors(tmp_path / "half.zarr") == [None]
-
-
 BLOCKS: list[Any] = [
     ...,
     (1, 1),

@@ -34,7 +34,7 @@ from storage.warehouse.connection import (
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_tables
 from tests.memory import trace
-from tests.storage.shell import in_shell, run_shell
+from tests.storage.shell import in_shell
 from tests.storage.studies import publish
 
 NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
@@ -73,21 +73,6 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_importing_storage_does_not_load_duckdb() -> None:
     code = "import sys, storage, storage.files.root, storage.files.places; sys.exit('duckdb' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-@pytest.mark.slow
-def test_python_finds_the_data_root(
-    folder: Path, landed_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(landed_root, tmp_path / "elsewhere" / "warehouse", "other")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(storage.HOME_VARIABLE, raising=False)
-    for found in (storage.connect(), storage.connect(folder.parent), storage.connect("data")):
-        with found:
-            assert found.execute(NAMED).fetchall() == [("small",)]
-    monkeypatch.setenv(storage.HOME_VARIABLE, "elsewhere")
-    with storage.connect() as found:
-        assert found.execute(NAMED).fetchall() == [("other",)]
 
 
 def test_a_data_root_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -398,15 +383,6 @@ def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_pat
         )
         digest = f"SELECT md5(string_agg(c, '|' ORDER BY c)) FROM ({comments})"
         assert in_shell(folder, digest).strip() == connection.execute(digest).fetchall()[0][0]
-
-
-@pytest.mark.slow
-def test_the_shell_reads_the_script_again(landed_root: Path, folder: Path, tmp_path: Path) -> None:
-    before = shutil.copy(write_entry(folder), tmp_path / "before.sql")
-    publish(landed_root, folder, "o'b\"x")
-    again = f".read {write_entry(folder)}"
-    asked = [part for command in (NAMED, again, NAMED) for part in ("-c", command)]
-    assert run_shell("-csv", "-noheader", "-init", before, *asked) == 'small\n"o\'b""x"\nsmall\n'
 
 
 @pytest.mark.slow
