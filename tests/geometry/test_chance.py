@@ -238,19 +238,17 @@ def test_radii_are_distances(kind: str) -> None:
     weights, values = HEADS[kind](50, 8, 3)
     order = np.argsort(-weights.astype(float), kind="stable")
     y = weights.astype(float)[order, None] * values[order]
+    counts = selection_counts(weights, values)
     for size in (1, 20, 49):
-        curve, counts = separation_curve(weights, values, size), selection_counts(weights, values)
+        curve = separation_curve(weights, values, size)
         distances = np.linalg.norm(y[:size].sum(axis=0) - y, axis=1)
-        scale = distances.max() * 1e-9
         assert (np.diff(curve.radius) >= 0).all()
-        assert curve.radius[-1] == pytest.approx(distances.max(), abs=scale)
-        assert curve.radius[0] == pytest.approx(distances.min(), abs=scale)
-        at_r_max = np.flatnonzero(curve.recall == 1)[0]
-        assert curve.radius[at_r_max] == pytest.approx(counts.r_max[size - 1], abs=scale)
-        assert curve.precision[at_r_max] == size / (size + counts.k_out[size - 1])
-        at_r_min = np.flatnonzero(curve.false_positive_share > 0)[0]
-        assert curve.radius[at_r_min] == pytest.approx(counts.r_min[size - 1], abs=scale)
-        assert curve.recall[at_r_min] == counts.k_in[size - 1] / size
+        first_left_out, all_selected = curve.false_positive_share.nonzero()[0][0], np.flatnonzero(curve.recall == 1)[0]
+        found = curve.radius[[0, -1, first_left_out, all_selected]]
+        wanted = [distances.min(), distances.max(), counts.r_min[size - 1], counts.r_max[size - 1]]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * distances.max())
+        assert curve.precision[all_selected] == counts.precision[size - 1]
+        assert curve.recall[first_left_out] == counts.recall[size - 1]
 
 
 def test_a_curve_is_in_the_unit_of_the_values() -> None:

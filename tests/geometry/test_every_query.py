@@ -35,7 +35,12 @@ def count_differences(weights: np.ndarray, values: np.ndarray, first: np.ndarray
 class TestCounts:
     @pytest.mark.parametrize("window", [64, 20])
     @pytest.mark.parametrize("kind", HEADS)
-    def test_are_exact_at_every_query_and_number_of_the_grid(self, kind: str, window: int) -> None:
+    def test_are_exact_at_every_query_and_number_of_the_grid(
+        self, kind: str, window: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those that a window hides keys from, in blocks of few queries."""
+        if window == 20:
+            monkeypatch.setattr(every_query, "PRODUCT_BYTES", 4 * 64 * 12 * 5)
         wrong, total = count_differences(*draw_layer(kind, n=64, window=window))
         assert wrong == 0
         assert total > 1000
@@ -51,15 +56,6 @@ class TestCounts:
     def test_with_learned_sinks_are_those_of_smaller_weights(self) -> None:
         weights, values, first = draw_layer("random", n=64, window=64)
         assert count_differences((weights * 0.3).astype(np.float32), values, first)[0] == 0
-
-    def test_do_not_depend_on_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        weights, values, first = draw_layer("twins", n=64, window=50)
-        whole = measure_queries(weights.copy(), values, first)
-        monkeypatch.setattr(every_query, "PRODUCT_BYTES", 4 * 64 * 12 * 5)
-        parts = measure_queries(weights.copy(), values, first)
-        for name in list_declared(QueryMeasures):
-            np.testing.assert_array_equal(getattr(parts[0], name), getattr(whole[0], name))
-        np.testing.assert_array_equal(parts[1:], whole[1:])
 
     @pytest.mark.parametrize("kind", ["repeated", "random"])
     def test_with_ties_to_the_later_key_would_not_be(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,12 +75,15 @@ def test_figures_follow_from_the_parameters(variant: PhaseVariant, n: int, first
     assert fit.status == "ok"
     assert fit.variant is not None
     content = weight[1:] if first == 0 else weight
+    with np.errstate(divide="ignore"):
+        apart = np.log(content) - np.log(curve(range(max(first, 1), first + n), fitted(fit)))
     logs = np.log(content[content > 0])
     assert (fit.positions, fit.zero_positions) == (len(logs), n // 10)
     assert (fit.p_sink == weight[0]) == (first == 0)
     rss = squares(weight, fitted(fit), first)
     assert getattr(fit, f"bic_{fit.variant}") == pytest.approx(bic(rss, fit, fit.variant), rel=1e-9)
     assert fit.r2_log == pytest.approx(1 - rss / ((logs - logs.mean()) ** 2).sum(), abs=1e-9)
+    assert fit.mae_log == pytest.approx(np.abs(apart[content > 0]).mean(), rel=1e-9)
     assert getattr(fit, f"bic_{fit.variant}") == np.nanmin([getattr(fit, f"bic_{v}") for v in PHASE_VARIANTS])
     assert excess(variant, n, first, seed) <= 1e-9  # no variant does worse than what was planted
 
@@ -109,23 +112,6 @@ def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: 
     monkeypatch.setattr(phase_kernels if name == "find_best_edges" else phases, name, broken)
     found = [excess(*case) for case in CASES if case[0] != "plateau"]
     assert any(not excess <= 1e-9 for excess in found)
-
-
-@pytest.mark.parametrize(("n", "noise"), [(128, 0.2), (400, 0.05), (1024, 0.2)])
-def test_what_was_planted_is_found(n: int, noise: float) -> None:
-    rng = np.random.default_rng(n)
-    for _ in range(2):
-        planted = plant("untied", n, rng)
-        fit = fit_phases(weights(planted, n, noise, rng))
-        length = planted["t_2"] - planted["t_1"]
-        assert fit.variant == "untied"
-        assert abs(fit.t_1 - planted["t_1"]) <= 3 + 5 / planted["omega"]
-        assert abs(fit.t_2 - planted["t_2"]) <= 3 + 2 * noise / planted["eta_growth"]
-        assert fit.omega == pytest.approx(planted["omega"], abs=math.pi / 4 / n)
-        assert fit.eta == pytest.approx(planted["eta"], abs=5 * noise / math.sqrt(length) + 0.02)
-        assert fit.eta_growth == pytest.approx(planted["eta_growth"], rel=0.15)
-        assert fit.p_base == pytest.approx(planted["p_base"], rel=5 * noise / math.sqrt(n))
-        assert fit.mae_log == pytest.approx(noise * math.sqrt(2 / math.pi), rel=0.2)
 
 
 @pytest.mark.parametrize("variant", PHASE_VARIANTS)
@@ -183,10 +169,10 @@ def test_untied_fits_no_worse_than_tied(nested: bool, monkeypatch: pytest.Monkey
     assert max(ratios) <= 1 + 1e-9 if nested else max(ratios) > 1.001
 
 
-def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences: int = 8) -> list[PhaseVariant | None]:
-    """Variants chosen for heads drawn from Assumption 3, n = 512: means over sequences whose noise is correlated.
+def count_oscillating(*, oscillates: bool, heads: int = 16, sequences: int = 8) -> int:
+    """How many heads drawn from Assumption 3 are taken to oscillate, n = 512: means over sequences of correlated noise.
 
-    ``time`` is the noise's autocorrelation time in positions; its deviation in one sequence is 0.3 on the log scale.
+    The noise's autocorrelation time is 4.5 positions; its deviation in one sequence is 0.3 on the log scale.
     """
     chosen = []
     for head in range(heads):
@@ -203,24 +189,20 @@ def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences:
             t_1=int(512 * rng.uniform(0.1, 0.2)) if oscillates else t_2,
             t_2=t_2,
         )
-        noise = np.exp([0.3 * correlated_noise(512, time, rng) for _ in range(sequences)])
+        noise = np.exp([0.3 * correlated_noise(512, 4.5, rng) for _ in range(sequences)])
         chosen.append(fit_phases((weight_profile(assumed, 512) * noise).mean(axis=0)).variant)
-    return chosen
-
-
-def oscillations(variants: list[PhaseVariant | None]) -> int:
-    return sum(variant in {"tied", "untied"} for variant in variants)
+    return sum(variant in {"tied", "untied"} for variant in chosen)
 
 
 def test_an_oscillation_is_found_where_there_is_one_and_nowhere_else() -> None:
-    assert oscillations(drawn_variants(oscillates=False, time=4.5)) <= 2
-    assert oscillations(drawn_variants(oscillates=True, time=4.5)) >= 14
+    assert count_oscillating(oscillates=False) <= 2
+    assert count_oscillating(oscillates=True) >= 14
 
 
 def test_residuals_taken_as_independent_pass_for_an_oscillation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation control of the test above."""
     monkeypatch.setattr(phases, "effective_points", lambda _, known: float(known.sum()))
-    assert oscillations(drawn_variants(oscillates=False, time=4.5)) >= 14
+    assert count_oscillating(oscillates=False) >= 14
 
 
 def test_positions_are_worth_what_the_residuals_tell() -> None:

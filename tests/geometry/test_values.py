@@ -93,16 +93,12 @@ class TestCosines:
     """By distance, with the sink and with any other, against the definitions."""
 
     @pytest.mark.parametrize("kind", WALKS)
-    def test_mean_cosine_by_distance_is_the_mean_over_all_pairs(self, kind: str) -> None:
-        values = WALKS[kind]
-        found = cosine_by_distance(values)
-        assert (found.dtype, found.shape) == (np.float64, (len(values),))
-        np.testing.assert_allclose(found, by_distance(values), rtol=0, atol=1e-12)
+    def test_they_are_those_of_pairs(self, kind: str) -> None:
+        """Means by distance, those with one, and of those with the sink the mean over all others and its spread."""
+        found = cosine_by_distance(WALKS[kind])
+        assert (found.dtype, found.shape) == (np.float64, (len(WALKS[kind]),))
+        np.testing.assert_allclose(found, by_distance(WALKS[kind]), rtol=0, atol=1e-12)
         assert not (np.abs(found) > 1).any()
-
-    @pytest.mark.parametrize("kind", WALKS)
-    def test_cosines_with_one_are_those_of_every_pair_with_it(self, kind: str) -> None:
-        """And of those with the sink, the mean over all others and its spread."""
         values = WALKS[kind].astype(np.float64)
         for index in (0, -1):
             found = cosines_with(WALKS[kind], index)
