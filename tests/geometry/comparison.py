@@ -3,12 +3,12 @@
 What does not belong here: the definitions themselves (``tests.geometry.oracle``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from geometry import SelectionProfile
-from geometry.assumptions.values import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
+from geometry.assumptions.values import cosines_with_one, mean_cosines, unit_vectors
 from geometry.quantities import MODEL_UNITS, list_declared
 from tests.geometry import oracle
 
@@ -52,19 +52,17 @@ def tolerance(name: str, wanted: np.ndarray, upper: float) -> dict[str, float]:
     return {"rtol": 0, "atol": 1e-9 if name in COSINES else upper if name in UPPER else FLOAT32}
 
 
+def of_heads(measure: Callable[..., np.ndarray], values: np.ndarray, *given: int) -> np.ndarray:
+    """What a function of unit vectors and norms finds for every head, (…, n)."""
+    found = [measure(*unit_vectors(head), *given) for head in values.reshape(-1, *values.shape[-2:])]
+    return np.reshape(found, values.shape[:-1])
+
+
 def cosines_with(values: np.ndarray, index: int) -> np.ndarray:
     """Cosines of all value states of every head with one of them, (…, n)."""
-    heads = values.reshape(-1, *values.shape[-2:])
-    return np.reshape([cosines_with_one(*unit_vectors(head), index) for head in heads], values.shape[:-1])
+    return of_heads(cosines_with_one, values, index)
 
 
 def cosine_by_distance(values: np.ndarray) -> np.ndarray:
     """Mean cosines by distance of every head, (…, n)."""
-    heads = values.reshape(-1, *values.shape[-2:])
-    return np.reshape([mean_cosines(*unit_vectors(head)) for head in heads], values.shape[:-1])
-
-
-def sink_cosines(values: np.ndarray) -> np.ndarray:
-    """ρ_0 of every head, and the spread of its cosines, (2, …)."""
-    cosines = cosines_with(values, 0).reshape(-1, values.shape[-2])
-    return np.moveaxis(np.reshape([summarise_cosines(head) for head in cosines], (*values.shape[:-2], 2)), -1, 0)
+    return of_heads(mean_cosines, values)

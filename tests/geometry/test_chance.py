@@ -187,16 +187,6 @@ def near_head(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full(12, 1 / 16), values
 
 
-def test_good_input_is_left_as_it_is() -> None:
-    weights, values = grouped(random_head, 2, 2, 30, 4)
-    before = weights.copy(), values.copy()
-    for array in (weights, values):
-        array.flags.writeable = False
-    separability(weights, values, draws=1, seed=0)
-    np.testing.assert_array_equal(weights, before[0])
-    np.testing.assert_array_equal(values, before[1])
-
-
 def points(weights: np.ndarray, values: np.ndarray, size: int) -> list[tuple[Fraction, Fraction, Fraction]]:
     """(P, R, false positives) within every distance at which there are keys, in rational arithmetic."""
     y, (inside, outside) = oracle.rational(weights, values), oracle.split(weights, size)

@@ -19,11 +19,10 @@ from geometry.grids import (
 )
 
 
-class TestHalfOctaves:
-    def test_are_powers_of_root_two(self) -> None:
-        assert half_octave_grid(24).tolist() == [1, 2, 3, 4, 6, 8, 11, 16, 23]
-        assert half_octave_grid(2).tolist() == [1]
-        assert half_octave_grid(512).size == 18
+def test_half_octaves_are_powers_of_root_two() -> None:
+    assert half_octave_grid(24).tolist() == [1, 2, 3, 4, 6, 8, 11, 16, 23]
+    assert half_octave_grid(2).tolist() == [1]
+    assert half_octave_grid(512).size == 18
 
 
 class TestWeights:
@@ -56,11 +55,11 @@ class TestBands:
             else:
                 assert np.isnan(own).all()
 
-    def test_few_keys_have_no_thirds(self) -> None:
-        for n_keys in (2, 3, 4):
-            weights = compute_band_weights(n_keys)
-            assert np.isnan(weights[:, 1:]).all()
-            assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
+    @pytest.mark.parametrize("n_keys", [2, 3, 4])
+    def test_few_keys_have_no_thirds(self, n_keys: int) -> None:
+        weights = compute_band_weights(n_keys)
+        assert np.isnan(weights[:, 1:]).all()
+        assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
 
 
 class TestMeans:

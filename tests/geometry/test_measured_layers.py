@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from geometry import selection_profile
+from geometry.assumptions.values import summarise_cosines
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
 from geometry.layers import CURVES, estimate_layer_bytes, measure_layer
@@ -14,7 +15,7 @@ from geometry.selection import torch_scan
 from geometry.selection.concentration import concentration
 from geometry.selection.outputs import output_parts, selection_errors
 from geometry.selection.scan import Keys
-from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
+from tests.geometry.comparison import cosine_by_distance, cosines_with
 from tests.geometry.measured_studies import make_filled, measure_study
 from tests.memory import trace
 
@@ -37,6 +38,11 @@ def draw_study() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     values = rng.standard_normal((SEQUENCES, LAYERS, KV_HEADS, KEYS, HEAD_DIM)).astype(np.float32)
     hidden = np.arange(KEYS) < first_key[..., None]
     return np.where(hidden[:, :, :, None], 0, attention), values, first_key
+
+
+def sink_cosines(values: np.ndarray) -> np.ndarray:
+    """ρ_0 of every head, and the spread of its cosines, (…, 2)."""
+    return np.apply_along_axis(summarise_cosines, -1, cosines_with(values, 0))
 
 
 def measure(attention: np.ndarray, values: np.ndarray, first_key: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,7 +84,7 @@ def test_norms_and_cosines_of_keys_are_those_of_what_a_query_sees() -> None:
     values[0, 1, 3, 17] = 0
     computed = measure(attention, values, first_key)
     np.testing.assert_allclose(computed["value_norm"], np.linalg.norm(values.astype(float), axis=-1), rtol=1e-6)
-    mean, spread = sink_cosines(values)
+    mean, spread = np.moveaxis(sink_cosines(values), -1, 0)
     of_all = {"cos_sink_of_keys": cosines_with(values, 0), "mean_cosine": cosine_by_distance(values)}
     for name, whole in (of_all | {"rho_0": mean, "rho_0_sd": spread}).items():
         np.testing.assert_array_equal(computed[name], whole.astype(np.float32))
@@ -90,7 +96,7 @@ def test_norms_and_cosines_of_keys_are_those_of_what_a_query_sees() -> None:
         assert np.isnan(row[:, :first]).all()
         assert np.isnan(row[:, query + 1 :]).all()
         rho = computed["rho_0_of_keys"][sequence, index, layer]
-        wanted = sink_cosines(seen)[0] if first == 0 else np.full(KV_HEADS, np.nan)
+        wanted = sink_cosines(seen)[..., 0] if first == 0 else np.full(KV_HEADS, np.nan)
         np.testing.assert_array_equal(rho, wanted.astype(np.float32))
     assert np.isnan(computed["cos_last_of_keys"][0, 1, 1, 3]).all(), "the last token's value state has norm 0"
     assert not (computed["rho_0_of_keys"][0, 1, 0] == computed["rho_0_of_keys"][0, 2, 0]).any()

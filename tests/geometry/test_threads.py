@@ -1,8 +1,13 @@
-"""Results are the same, byte for byte, however many threads BLAS may use, and by kernels compiled or read."""
+"""Results are the same, byte for byte, however many threads BLAS may use, and by kernels compiled or read.
+
+And an installation compiles what a first run needs.
+"""
 
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,6 +117,21 @@ def test_what_is_read_from_the_disk_computes_what_was_compiled(tmp_path: Path) -
     compiled, read = (computed(1, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert list(tmp_path.rglob("*.nbc")) != []
     assert compiled == read
+
+
+@pytest.mark.long
+def test_a_first_run_compiles_nothing_after_the_installation(tmp_path: Path) -> None:
+    """Whatever `make` runs to compile the kernels leaves none to the embedded study and its twin."""
+    makefile = Path(__file__).parents[2].joinpath("Makefile").read_text()
+    (smallest,) = re.findall(r"^KERNELS := (.*)$", makefile, re.MULTILINE)
+    compiled = tmp_path / "compiled"
+    variables = {**os.environ, "NUMBA_CACHE_DIR": str(compiled), "ATTENTION_GEOMETRY_HOME": str(tmp_path / "data")}
+    command = [sys.executable, "-m", "dagster_project.command.program", "--quiet"]
+    subprocess.run([*command, *shlex.split(smallest)], env=variables, check=True, capture_output=True)
+    before = {path.name for path in compiled.rglob("*.nbc")}
+    assert len(before) > 50
+    subprocess.run([*command, "run", "embedded"], env=variables, check=True, capture_output=True)
+    assert {path.name for path in compiled.rglob("*.nbc")} == before
 
 
 @pytest.fixture
