@@ -125,6 +125,16 @@ def twin_head(n: int, d: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return (weights / weights.sum(dtype=np.float64)).astype(np.float32), values
 
 
+def near_head(n: int, d: int, seed: int, kind: type = np.float64) -> tuple[np.ndarray, np.ndarray]:
+    """Equal weights, and value states that differ in the last bit of one component."""
+    rng = np.random.default_rng(seed)
+    values = np.tile(rng.standard_normal(d).astype(kind), (n, 1))
+    for key in range(1, n):
+        component = rng.integers(d)
+        values[key, component] = np.nextafter(values[key, component], kind(9), dtype=kind)
+    return np.full(n, 1 / 16, kind), values
+
+
 def correlated_noise(n: int, time: float, rng: np.random.Generator) -> np.ndarray:
     """Normal noise (n,) of variance 1 with the autocorrelation e^(−l/time) at lag l; independent for ``time`` 0."""
     noise, r = rng.standard_normal(n), np.exp(-1 / time) if time else 0.0

@@ -59,6 +59,21 @@ def exact_counts(weights: np.ndarray, values: np.ndarray) -> Counts:
     return {"k_in": np.array([k for k, _ in found]), "k_out": np.array([k for _, k in found])}
 
 
+def exceed_bound(
+    y: list[list[Fraction]], chosen: Sequence[int], energy: np.ndarray, bound: np.ndarray, factor: float
+) -> list[float]:
+    """|E − E in rational arithmetic| over its bound for every key, about the sum of those chosen; E in 1/factor².
+
+    9 where E has a bound of 0 and is not exact.
+    """
+    centre = add([y[key] for key in chosen]) or [Fraction(0)] * len(y[0])
+    shares = []
+    for value, given, most in zip(energies(centre, y), energy, bound, strict=True):
+        error = abs(float(value * Fraction(factor) ** 2 - Fraction(float(given))))
+        shares.append(error / most if most > 0 else 9.0 * (error > 0))
+    return shares
+
+
 def exact_errors(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
     """The quantities of ``SelectionErrors`` for every N in rational arithmetic, rounded once before each root."""
     alpha, y = [Fraction(float(weight)) for weight in weights], rational(weights, values)

@@ -1,7 +1,7 @@
 """Measures of a selection and their nulls, read slowly and literally, without any code of the product.
 
-Holds a reading in rational arithmetic, which no rounding touches, and one in long double for longer heads. What is
-arguable about a definition is a field of ``Reading``, so that a test can put a wrong one in its place.
+In rational arithmetic, which no rounding touches. What is arguable about a definition is a field of ``Reading``, so
+that a test can put a wrong one in its place.
 """
 
 from collections.abc import Callable, Sequence
@@ -114,16 +114,3 @@ def shuffled_values(
     """The mean over draws of the measures of heads whose value states have changed places, (measure, grid)."""
     places = [reading.places(len(weights), words, draw, sink=sink) for draw in range(draws)]
     return np.mean([observed(weights, values[place], sizes, reading) for place in places], axis=0)
-
-
-def auc_in_long_double(weights: np.ndarray, values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """AUC for each N, (grid,), from energies in long double: keys of equal y have equal ones."""
-    order = np.argsort(-weights.astype(np.float64), kind="stable")
-    y = weights.astype(np.longdouble)[order, None] * values.astype(np.longdouble)[order]
-    found = []
-    for size in sizes:
-        energy = (y * (y - 2 * y[:size].sum(axis=0))).sum(axis=1)
-        inside, outside = energy[:size, None], energy[size:]
-        twice = 2 * (outside < inside).sum() + (outside == inside).sum()
-        found.append(1 - Fraction(int(twice), 2 * size * (len(y) - size)))
-    return np.array([float(auc) for auc in found])

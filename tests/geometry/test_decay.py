@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,22 +16,21 @@ from tests.geometry.draws import correlated_noise
 N = 96
 
 
-def decay(distance: np.ndarray, beta: float, floor: float = 0.0) -> np.ndarray:
+def decay(distance: np.ndarray | int, beta: float, floor: float = 0.0) -> Any:
     """c + (1 - c) exp(-beta k) (Assumption 2, with a floor c)."""
-    return floor + (1.0 - floor) * np.exp(-beta * distance.astype(np.float64))
+    return floor + (1.0 - floor) * np.exp(-beta * distance)
 
 
 def curve(beta: float, floor: float = 0.0, noise: float = 0.0, *, n: int = N, seed: int = 0) -> np.ndarray:
     """Cosines by distance that fall as planted, NaN at n − 1, where there is no pair."""
-    k = np.arange(n)
-    y = floor + (1 - floor) * np.exp(-beta * k) + noise * np.random.default_rng(seed).standard_normal(n)
+    y = decay(np.arange(n), beta, floor) + noise * np.random.default_rng(seed).standard_normal(n)
     y[0], y[-1] = 1.0, np.nan
     return np.clip(y, -1, 1)
 
 
 def squares(y: np.ndarray, beta: float, floor: float) -> float:
     """The sum of squares that a fit makes small, one distance after the other."""
-    return sum((y[k] - (floor + (1 - floor) * math.exp(-beta * k))) ** 2 for k in range(1, len(y)) if y[k] == y[k])
+    return sum((y[k] - decay(k, beta, floor)) ** 2 for k in range(1, len(y)) if y[k] == y[k])
 
 
 def searched(y: np.ndarray, *, free: bool) -> float:

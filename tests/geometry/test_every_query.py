@@ -1,7 +1,5 @@
 """Every query of a head against the definitions, read one query at a time."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
@@ -91,16 +89,12 @@ def error_shares(weights: np.ndarray, values: np.ndarray, *, sums: float = 1.0, 
     a, least, left, selected = np.zeros((4, n), np.float32)
     size, largest = every_query.place_norms(weights, factor * keys.norm, a, least, left)
     along = room.sums @ scan.normalise(keys.states, keys.norm).astype(np.float32).T
-    y = [[Fraction(float(x)) * Fraction(float(v)) for v in state] for x, state in zip(weights, values, strict=True)]
-    shares = []
+    y, shares = oracle.rational(weights, values), []
     for split, e, reach in zip(grid, along, room.reach, strict=True):
         every_query.place_energies(a, least, left, selected, np.float32(0), e)
         whole = sums * reach + error_slope(n, 2.0**-53) * size + bend * scan.BEND * largest
         bound = least.astype(float) * (whole + scan.TRIFLE * (sums == bend == 1))
-        centre = [sum(column) for column in zip(*(y[key] for key in order[0, :split]), strict=True)]
-        for value, given, most in zip(oracle.energies(centre, y), e, bound, strict=True):
-            error = abs(float(value * Fraction(factor) ** 2 - Fraction(float(given))))
-            shares.append(error / most if most > 0 else 9.0 * (error > 0))
+        shares += oracle.exceed_bound(y, order[0, :split], e, bound, factor)
     return shares
 
 

@@ -15,7 +15,7 @@ from geometry.selection import host, scan
 from geometry.separation.chance import separability
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, LENGTHS, departures
-from tests.geometry.draws import HEADS, grouped, random_head, small_heads
+from tests.geometry.draws import HEADS, grouped, near_head, random_head, small_heads
 from tests.geometry.test_metrics import DEFINITIONS
 
 EVERYTHING = tuple(field.name for field in dataclasses.fields(SelectionProfile))
@@ -125,12 +125,7 @@ def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) 
 @pytest.mark.parametrize("seed", range(4))
 def test_keys_one_rounding_apart_are_told_apart(seed: int) -> None:
     """Equal weights and values that differ in the last bit of one component: ‖y‖² cannot tell them apart in float64."""
-    rng = np.random.default_rng(seed)
-    values = np.tile(rng.standard_normal(64).astype(np.float32), (6, 1))
-    for key in range(1, 6):
-        component = rng.integers(64)
-        values[key, component] = np.nextafter(values[key, component], np.float32(9), dtype=np.float32)
-    weights = np.full(6, 1 / 8, np.float32)
+    weights, values = near_head(6, 64, seed, np.float32)
     profile = selection_profile(weights, values)
     assert disagreement(profile, oracle.exact_counts(weights, values)) == 0
     assert profile.k_in[0] == 1

@@ -1,7 +1,6 @@
 """The scan's error bound holds, and strips of the cosines make no difference."""
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -54,17 +53,14 @@ def error_shares(weights: np.ndarray, values: np.ndarray, *, sink: bool, **wrong
     (head,) = scan.arrange(weights[None], keys, sink=sink)
     assert head[-4:] == (scan.SLOPE, scan.SLOPE_OF_SUMS, scan.BEND, scan.TRIFLE)
     head = head._replace(**wrong)
-    y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, keys.states, strict=True)]
+    y = oracle.rational(head.alpha, keys.states)
     shares = []
     for size, *energies, of_all, of_rest, sums in iterate_energies(head, keys):
         for energy, reach, without in zip(energies, (of_all, of_rest), (False, sink), strict=True):
-            chosen = [y[key] for key in head.order[:size] if key > 0 or not without]
-            centre = [sum(column) for column in zip(*chosen, strict=True)] or [Fraction(0)] * len(y[0])
+            chosen = [key for key in head.order[:size] if key > 0 or not without]
             slopes = head.slope * reach + head.slope_of_sums * sums
             bound = head.least.astype(float) * (slopes + head.bend * head.a.max() + head.trifle)
-            for value, given, most in zip(oracle.energies(centre, y), energy, bound, strict=True):
-                error = abs(float(value * Fraction(head.factor) ** 2 - Fraction(float(given))))
-                shares.append(error / most if most > 0 else 9.0 * (error > 0))
+            shares += oracle.exceed_bound(y, chosen, energy, bound, head.factor)
     return shares
 
 
