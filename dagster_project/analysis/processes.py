@@ -83,7 +83,7 @@ def compute_in_processes(
     """Compute tasks by name, each after those that ``after`` names for it, and return their results in order.
 
     ``tell`` is given each as soon as it is there; ``what`` is what is computed, for errors. ``UserError`` if a process
-    was ended; errors of tasks are raised as they are.
+    was ended; errors of tasks are raised as they are, once those that have begun are done.
     """
     from dask.callbacks import Callback
     from dask.multiprocessing import get
@@ -92,14 +92,17 @@ def compute_in_processes(
     try:
         with Callback(posttask=lambda _name, result, *_: tell(result)):
             return list(get(graph, [*graph], pool=start_processes(), chunksize=1, optimize_graph=False))
-    except BrokenProcessPool as error:
+    except Exception as error:
+        start_processes().shutdown(cancel_futures=True)  # none writes once the lock of the study is free
         start_processes.cache_clear()
-        raise UserError(
-            f"A process that computed {what} was ended, most likely for lack of memory; close other programs and run "
-            "again, which computes only what is missing"
-        ) from error
-    except UserError as error:
-        raise getattr(error, "exception", error) from None  # without Dask's report of the process
+        if isinstance(error, BrokenProcessPool):
+            raise UserError(
+                f"A process that computed {what} was ended, most likely for lack of memory; close other programs and "
+                "run again, which computes only what is missing"
+            ) from error
+        if isinstance(error, UserError):
+            raise getattr(error, "exception", error) from None  # without Dask's report of the process
+        raise
 
 
 def _call(task: Callable[[], Any], _after: object) -> Any:

@@ -36,6 +36,11 @@ def refuse() -> None:
     raise UserError("There is no more of it; get some")
 
 
+def write_late(file: Path) -> None:
+    time.sleep(2)
+    file.touch()
+
+
 def test_tasks_are_computed_after_those_that_they_need_and_told_of(tmp_path: Path) -> None:
     first = tmp_path / "first"
     told: list[object] = []
@@ -46,9 +51,15 @@ def test_tasks_are_computed_after_those_that_they_need_and_told_of(tmp_path: Pat
     assert sorted(map(repr, told)) == sorted(map(repr, (seen, written, there)))
 
 
-def test_mistakes_are_told_as_they_are_and_an_ended_process_with_its_remedy() -> None:
+def test_mistakes_are_told_as_they_are_and_an_ended_process_with_its_remedy(tmp_path: Path) -> None:
+    begun = {
+        "it": refuse,
+        "late": partial(write_late, tmp_path / "late"),
+        "later": partial(write_late, tmp_path / "no"),
+    }
     with pytest.raises(UserError) as refused:
-        compute_in_processes({"it": refuse}, print, what="it")
+        compute_in_processes({"it": refuse, "late": late, "later": later}, print, {"later": ["late"]}, what="it")
+    assert [file.name for file in tmp_path.iterdir()] == ["late"], "what has begun is done, nothing else is begun"
     assert type(refused.value) is UserError
     assert str(refused.value) == "There is no more of it; get some"
     with pytest.raises(UserError, match="computed the tables was ended, most likely for lack of memory"):
