@@ -38,7 +38,7 @@ STUDIES = {
 
 def build_table(n: int, long: int, repeats: int) -> str:
     """The table in Markdown; multiples are measured at n keys, and for longer contexts at ``long`` keys."""
-    asset, _ = measure_asset(
+    (asset,) = measure_asset(
         sequences=2, **LLAMA | {"layers": 1}, queries=[n // 8 - 1, n // 4 - 1, n // 2 - 1, n - 1], repeats=repeats
     )
     weights, values = draw_head(long, LLAMA["head_dim"])

@@ -52,11 +52,7 @@ def test_tasks_are_computed_after_those_that_they_need_and_told_of(tmp_path: Pat
 
 
 def test_mistakes_are_told_as_they_are_and_an_ended_process_with_its_remedy(tmp_path: Path) -> None:
-    begun = {
-        "it": refuse,
-        "late": partial(write_late, tmp_path / "late"),
-        "later": partial(write_late, tmp_path / "no"),
-    }
+    late, later = (partial(write_late, tmp_path / name) for name in ("late", "later"))
     with pytest.raises(UserError) as refused:
         compute_in_processes({"it": refuse, "late": late, "later": later}, print, {"later": ["late"]}, what="it")
     assert [file.name for file in tmp_path.iterdir()] == ["late"], "what has begun is done, nothing else is begun"
