@@ -18,8 +18,10 @@ from tests.dagster_project.driver import CHECKOUT, environment
 SLEEPER = """
 import os, time
 from dagster_project.analysis import processes
+from dagster_project.command.process import start_tracker
 
 if __name__ == "__main__":
+    start_tracker()
     processes.count_processes = lambda: 2
     print(processes.start_processes().submit(os.getpid).result(), flush=True)
     processes.start_processes().submit(time.sleep, 600)
