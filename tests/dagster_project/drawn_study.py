@@ -1,5 +1,6 @@
 """A small study of drawn tensors, at three queries, with a window that hides the sink in one layer."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,14 @@ def several(sequences: int = 5, keys: int = 40, head_dim: int = 6) -> list[dict[
     """Drawn sequences, always the same."""
     rng = np.random.default_rng(7)
     return [draw(rng, keys, head_dim) for _ in range(sequences)]
+
+
+def rows(home: Home, table: str) -> list[dict[str, Any]]:
+    """The rows of a small table of the study."""
+    return making.rows(home, NAME, table)
+
+
+@cache
+def read_tensor(home: Home, name: str) -> np.ndarray:
+    """An array of the tensors, in float64."""
+    return np.asarray(SequenceStore.open(home.tensors(NAME), TENSORS).array(name)[:], np.float64)

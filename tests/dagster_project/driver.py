@@ -5,7 +5,6 @@ import io
 import logging
 import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -99,18 +98,6 @@ def _own_logging() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
-
-
-def in_own_process(*arguments: object, timeout: float = 120, **options: object) -> Outcome:
-    """Run the console script in a process of its own."""
-    done = subprocess.run(
-        [PROGRAM, *map(str, arguments)],
-        capture_output=True,
-        timeout=timeout,
-        check=False,
-        **{"env": environment(), **options},
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr.decode("utf-8"))
 
 
 def files(root: Path) -> dict[str, bytes]:

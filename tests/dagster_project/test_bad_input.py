@@ -53,6 +53,7 @@ def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> No
                 ("kappas: [0.5, 0]", ".kappas.1': input should be greater than 0, found 0 (list of"),
                 (f"kappas: [{10**400}]", ".kappas.0': input should be a valid number"),
                 ("monte_carlo: {n_keys: [64], n: [64]}", ".monte_carlo.n': at least one N should be below 64, the"),
+                ("temperatures: [1, 1]", ".temperatures': input should name every value once"),
                 ("nulls: {draw: 1}", ".nulls.draw' is unknown; did you mean 'analysis.nulls.draws'?"),
                 ("map_n: 16", "': map_n 16 is more than the largest N of the context, 7, found"),
                 ("effects: {budgets: [0.01]}", "': the budget 0.01 is less than one key of the context"),

@@ -83,16 +83,6 @@ def test_a_damaged_database_of_dagster_is_named_with_what_rebuilds_it(copied: Pa
         assert "mine" in instance.get_dynamic_partitions("study")
 
 
-@pytest.mark.slow
-def test_a_record_that_cannot_be_read_is_damage_although_its_database_is_whole(copied: Path) -> None:
-    with closing(sqlite3.connect(copied / "dagster" / "history" / "runs.db")) as records:
-        records.execute("UPDATE runs SET run_body = replace(run_body, 'DagsterRun', 'DagsterRum'), status = 'QUEUED'")
-        records.commit()
-    verified = attention_geometry("doctor", "--verify", home=copied)
-    assert (verified.code, opening.REBUILD in verified.text) == (1, True)
-    assert opening.REBUILD in attention_geometry(*AGAIN, home=copied).complaint
-
-
 def test_records_in_use_or_elsewhere_stay(copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, before = Home(copied), (copied / "dagster" / "history" / "runs.db").read_bytes()
     with hold_lock(copied / "locks" / "runs" / "one.lock", "it", wait=0):

@@ -3,15 +3,12 @@
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dagster_project.study.home import Home
 from geometry.quantities import SELECTION
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import (
     FIRST,
@@ -21,6 +18,8 @@ from tests.dagster_project.drawn_study import (
     SIZES,
     STUDY,
     measured,
+    read_tensor,
+    rows,
     several,
     write_tensors,
 )
@@ -51,16 +50,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return found
 
 
-def rows(home: Home, table: str) -> list[dict[str, Any]]:
-    return making.rows(home, NAME, table)
-
-
 @cache
 def array(home: Home, name: str) -> np.ndarray:
     """An array of the tensors or of what is measured, in float64."""
     if name in SELECTION and name != "learned_sink":
         return np.asarray(making.open_metrics(home, NAME, STUDY).array(name)[:], np.float64)
-    return np.asarray(SequenceStore.open(home.tensors(NAME), TENSORS).array(name)[:], np.float64)
+    return read_tensor(home, name)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -33,7 +33,7 @@ from tests.dagster_project.driver import CHECKOUT, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import change
 from tests.extract.tiny import text, write_checkpoint
-from tests.storage.earlier import recorded, rewrite, rewrite_inputs
+from tests.storage.earlier import rewrite, rewrite_inputs
 
 AFTER_TENSORS = NAMES
 AFTER_METRICS = NAMES[1:]
@@ -190,23 +190,6 @@ def test_layers_and_sequences_that_are_missing(copied: Path) -> None:
     assert tuple(found(copied)) == AFTER_METRICS
     unfinished(copied)
     assert found(copied)["tensors"] == "2 of 4 sequences missing"
-
-
-def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copied: Path) -> None:
-    home, study, path = Home(copied), find_study(Home(copied), "mine"), copied / "tensors" / "mine.zarr"
-    made = recorded(path)
-    rewrite(path, provenance=made | {"versions": made["versions"] | {"device": "cuda (NVIDIA H200)", "torch": "1"}})
-    assert "tensors" not in found(copied)
-    unfinished(copied)
-    with pytest.raises(
-        UserError, match=r"2 of 4 sequences missing .* another device and torch; finish it where .*--fr"
-    ):
-        found(copied)
-    before = files(path)
-    with pytest.raises(UserError, match=r"versions\.device"):
-        making.extract(home, "mine", study, replace=True)
-    assert files(path) == before
-    assert list(copied.rglob("*.replaced")) == []
 
 
 @pytest.mark.one_case

@@ -185,14 +185,6 @@ def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) ->
         )
 
 
-def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
-    study = study_of(home)
-    without = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": None})})
-    sources = open_sources(home, NAME, without)
-    assert list(interventions.compute_head_ablation(sources)) == []
-    assert list(interventions.compute_sparsified_loss(sources)) == []
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path

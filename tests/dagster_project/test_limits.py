@@ -13,10 +13,8 @@ from dagster_project.analysis.distances import CONVERGENCE
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings, Study
 from geometry.grids import half_octave_grid, log_grid
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, read_tensor, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
 
 ASSETS = ["selection_means", "temperature"]
@@ -36,18 +34,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return found
 
 
-@cache
-def read_tensors(home: Home) -> dict[str, np.ndarray]:
-    """Weights and value states, in float64."""
-    store = SequenceStore.open(home.tensors(NAME), TENSORS)
-    return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values")}
-
-
-@pytest.fixture(scope="module")
-def tensors(home: Home) -> dict[str, np.ndarray]:
-    return read_tensors(home)
-
-
 def rows(home: Home, table: str, *keys: str) -> Rows:
     """The rows of a table by their keys, each there once."""
     found = making.rows(home, NAME, table)
@@ -56,15 +42,13 @@ def rows(home: Home, table: str, *keys: str) -> Rows:
     return by_key
 
 
-def head_of(
-    tensors: dict[str, np.ndarray], query: int, layer: int, head: int, sequence: int
-) -> tuple[np.ndarray, np.ndarray]:
+def head_of(home: Home, query: int, layer: int, head: int, sequence: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights and value states of the keys that a query, given by its position, attends to."""
     index = QUERIES.index(query)
     keys = slice(FIRST[index, layer], query + 1)
     return (
-        tensors["attention"][sequence, index, layer, head, keys],
-        tensors["values"][sequence, layer, head // 2, keys],
+        read_tensor(home, "attention")[sequence, index, layer, head, keys],
+        read_tensor(home, "values")[sequence, layer, head // 2, keys],
     )
 
 
@@ -145,7 +129,7 @@ def relative(
     home: Home, query: int, layer: int, head: int, n: int, distance: Callable[..., float] = from_rest
 ) -> np.ndarray:
     """A distance over the norm of the output, in every sequence."""
-    of_heads = [head_of(read_tensors(home), query, layer, head, sequence) for sequence in range(SEQUENCES)]
+    of_heads = [head_of(home, query, layer, head, sequence) for sequence in range(SEQUENCES)]
     return np.array([distance(alpha, values, n) / np.linalg.norm(alpha @ values) for alpha, values in of_heads])
 
 
@@ -178,7 +162,7 @@ def test_those_of_the_model_are_means_over_heads_of_every_sequence(home: Home) -
 
 def shares_of(home: Home, place: tuple[int, int, int]) -> np.ndarray:
     """``CONVERGENCE`` in every sequence, (measure, sequence)."""
-    found = [shares(head_of(read_tensors(home), *place, sequence)[0]) for sequence in range(SEQUENCES)]
+    found = [shares(head_of(home, *place, sequence)[0]) for sequence in range(SEQUENCES)]
     return np.array(found).T
 
 
@@ -239,12 +223,12 @@ def test_exponents_are_those_of_the_model_refitted_without_each_sequence(home: H
 # --- temperature ---
 
 
-def test_selections_at_a_temperature_are_those_of_its_weights(home: Home, tensors: dict[str, np.ndarray]) -> None:
+def test_selections_at_a_temperature_are_those_of_its_weights(home: Home) -> None:
     found = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
     wanted_n = {(query, layer): half_octave_grid(count_keys(query, layer)).tolist() for query, layer, _ in every_head()}
     assert set(found) == {(*place, t, n) for place in every_head() for t in TEMPERATURES for n in wanted_n[place[:2]]}
     for query, layer, head in ((14, 1, 2), (35, 0, 1), (39, 1, 0)):
-        heads = [head_of(tensors, query, layer, head, sequence) for sequence in range(SOME)]
+        heads = [head_of(home, query, layer, head, sequence) for sequence in range(SOME)]
         for t, n in product(TEMPERATURES, wanted_n[query, layer]):
             row = found[query, layer, head, t, n]
             tempered = [(at(alpha, t), values) for alpha, values in heads]
@@ -262,12 +246,12 @@ def test_selections_at_a_temperature_are_those_of_its_weights(home: Home, tensor
             assert near(row, wanted), (query, layer, head, t, n)
 
 
-def test_sensitivity_is_the_norm_of_the_whole_jacobian(home: Home, tensors: dict[str, np.ndarray]) -> None:
+def test_sensitivity_is_the_norm_of_the_whole_jacobian(home: Home) -> None:
     found = rows(home, "sensitivity", "sequence", "query", "layer", "head", "temperature")
     places = [(sequence, *place) for sequence in range(SEQUENCES) for place in every_head()]
     assert set(found) == {(*place, t) for place in places for t in TEMPERATURES}
     for (sequence, *place, t), row in found.items():
-        alpha, _ = head_of(tensors, *place, sequence)
+        alpha, _ = head_of(home, *place, sequence)
         norm = jacobian(alpha / alpha.sum(), t)
         assert row["spectral_norm"] == pytest.approx(norm, rel=1e-6)
         if t != 1:  # mutation control: without the factor 1/T
@@ -285,21 +269,3 @@ def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Pat
     own = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
     assert {key[3] for key in found} == {0.5}
     assert set(found) < set(own)
-
-
-# --- settings ---
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ([], "at least 1 item"),
-        ([1, 1], "every value once"),
-        ([1 / 65], "greater than or equal to 0.015625"),
-        ([True], "a valid number"),
-        ([float("nan")], "a finite number"),
-    ],
-)
-def test_what_is_no_list_of_temperatures_is_refused(given: Any, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        AnalysisSettings(temperatures=given)

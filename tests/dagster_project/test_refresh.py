@@ -252,24 +252,6 @@ def test_a_run_that_no_process_took_on_is_dead_after_a_while(
         assert mark_dead_runs(instance, home) == [inherited]
 
 
-def test_cleaning_keeps_the_evidence_that_a_run_is_dead(tmp_path: Path) -> None:
-    home, records = tmp_path / "data", tmp_path / "records"
-    records.mkdir()
-    with (
-        mock.patch.dict(os.environ, environment(DAGSTER_HOME=str(records)), clear=True),
-        dg.DagsterInstance.get() as found,
-    ):
-        run = started(found, dg.DagsterRunStatus.STARTED, {ROOT_TAG: str(home)}, marked=True)
-        lock = registration._locate_run_lock(Home(home), run)
-        lock.parent.mkdir(parents=True)
-        lock.touch()
-        assert "may need it" in attention_geometry("doctor", "--clean", home=home).text
-        assert lock.exists()
-        attention_geometry("doctor", "--clean", home=home, DAGSTER_HOME=str(records))
-        assert not lock.exists()
-        assert outcome(found, run) == "FAILURE"
-
-
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     """The records of a data root, as the command line opens them."""

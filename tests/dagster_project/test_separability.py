@@ -9,7 +9,6 @@ import pytest
 
 from dagster_project.analysis.chance import (
     CURVE_POINTS,
-    choose_heads,
     select_points,
 )
 from dagster_project.study.home import Home
@@ -17,7 +16,7 @@ from dagster_project.study.settings import Study
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, rows, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES
@@ -45,10 +44,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     found = measured(tmp_path_factory.mktemp("drawn"), several())
     making.summarise(found, NAME, COMPARED, ["separability"])
     return found
-
-
-def rows(home: Home, table: str = "separability") -> list[Row]:
-    return making.rows(home, NAME, table)
 
 
 def keys_of(tensors: SequenceStore, sequence: int, query: int, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,7 +85,7 @@ def exact(home: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
 def test_rows_of_a_head_are_those_of_exact_arithmetic(
     home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
 ) -> None:
-    found = of_head(rows(home), place)
+    found = of_head(rows(home, "separability"), place)
     sizes = [n for n in GRID if n < QUERIES[place[0]] + 1 - FIRST[place[0], place[1]]]
     assert set(found) == {(null, measure, n) for null in NULLS for measure in MEASURES for n in sizes}
     for (null, measure, n), row in found.items():
@@ -103,7 +98,7 @@ def test_rows_of_a_head_are_those_of_exact_arithmetic(
 
 def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
     """Of every N the mean of the heads that have it."""
-    heads, model = rows(home), rows(home, "separability_model")
+    heads, model = rows(home, "separability"), rows(home, "separability_model")
     at = [(row["query"], row["null_model"], row["measure"], row["n"]) for row in model]
     wanted = [n for n in GRID for query in QUERIES if n <= query]
     assert len(at) == len(set(at)) == len(wanted) * len(NULLS) * len(MEASURES)
@@ -169,7 +164,7 @@ def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tm
     for table in ("separability", "separability_model", "separability_by_sequence", "head_auc", "separation_curves"):
         assert rows(home, table) == []
     making.summarise(home, NAME, STUDY, ["separability"])
-    found = rows(home)
+    found = rows(home, "separability")
     assert {row["sequences"] for row in found} == {1}
     assert all((row["difference_low"], row["difference_high"]) == (None, None) for row in found)
     before = making.find_part(home, NAME, "separability")
@@ -177,7 +172,7 @@ def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tm
     making.summarise(home, NAME, STUDY, ["separability"])
     assert before.stat().st_mtime_ns == written
     making.summarise(home, NAME, with_nulls(draws=0), ["separability"])
-    assert rows(home) == []
+    assert rows(home, "separability") == []
 
 
 def test_curves_are_those_of_all_radii(home: Home) -> None:
@@ -185,7 +180,7 @@ def test_curves_are_those_of_all_radii(home: Home) -> None:
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
     auc = {
         (row["layer"], row["head"]): row["value"]
-        for row in rows(home)
+        for row in rows(home, "separability")
         if (row["query"], row["measure"], row["null_model"], row["n"]) == (QUERIES[-1], "auc", NULLS[0], 4)
     }
     order, found = sorted(auc, key=lambda place: (auc[place], place)), rows(home, "separation_curves")
@@ -209,14 +204,6 @@ def test_curves_are_those_of_all_radii(home: Home) -> None:
             assert row["false_positive_share"] == pytest.approx(inside[n:].sum() / (len(y) - n))
             assert (row["n_keys"], row["sequence"], row["query"]) == (len(y), 0, QUERIES[-1])
             assert row["auc"] == pytest.approx((far[n:, None] > far[:n]).mean())
-
-
-def test_heads_of_curves_are_those_of_extreme_and_median_auc() -> None:
-    heads = {(0, 0): 0.5, (0, 1): 0.9, (1, 0): 0.1, (1, 1): 0.6, (2, 0): 0.9}
-    assert choose_heads(heads) == {(1, 0): "lowest", (1, 1): "median", (2, 0): "highest"}
-    assert choose_heads({(0, 0): 0.5, (0, 1): 0.4}) == {(0, 1): "lowest", (0, 0): "highest"}
-    assert choose_heads({(3, 1): 0.5}) == {(3, 1): "highest"}
-    assert choose_heads({}) == {}
 
 
 @pytest.mark.parametrize(("points", "rises"), [(30, 4), (150, 40), (1000, 40), (5000, 400)])

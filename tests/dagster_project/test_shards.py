@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from dagster_project.study.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
 from extract.settings import Shard
@@ -16,16 +15,14 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES, settings
 from tests.dagster_project.driver import attention_geometry, files
-from tests.dagster_project.recorded import change
+from tests.dagster_project.recorded import change, write_studies
 from tests.storage import object_store
 
 
-def record(home: Path, inputs: Path, **others: object) -> None:
+def record(home: Path, inputs: Path) -> None:
     """Write the study of these tests into a data root."""
     given = {"model": str(inputs / "llama"), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
-    home.mkdir(exist_ok=True)
-    study = {**given, "sequences": SEQUENCES, **others}
-    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": {"mine": study}}), encoding="utf-8")
+    write_studies(home, mine=given | {"sequences": SEQUENCES})
 
 
 def arrays(home: Home) -> dict[str, np.ndarray]:

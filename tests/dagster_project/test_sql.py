@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,7 @@ import pytest
 import storage
 from dagster_project.command import output
 from storage.warehouse.connection import Reader, locate_database
-from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.driver import attention_geometry
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
@@ -126,16 +125,6 @@ def test_hostile_text_is_harmless_in_a_table(mine: Path) -> None:
     assert r"a\x1b[2J[red]" in shown
 
 
-def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: Path) -> None:
-    counting = ("sql", "SELECT count(*) AS c FROM selection", "--format", "csv")
-    found = attention_geometry(*counting, home=tmp_path)
-    assert found.text == '"c"\n0\n'
-    assert found.errors == f"No study has landed in {tmp_path}; run one, or name another data root with --home\n"
-    assert attention_geometry(*counting, home=mine).errors == ""
-    assert attention_geometry("sql", "SELECT 1", home=tmp_path).errors == ""
-    assert files(tmp_path) == {}
-
-
 @pytest.fixture
 def root(landed_root: Path, tmp_path: Path) -> Path:
     """A data root of its own with that study."""
@@ -191,24 +180,6 @@ def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp
     assert attention_geometry("sql", copied, "--unlocked", home=root, cwd=tmp_path).code == 0
     assert locate_database(root / "warehouse", "small").read_bytes() == before
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [{"mark": "good"}]
-
-
-def test_the_prompt_has_commands_beside_sql(
-    root: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    typed = iter([r"\x", "SELEC 1;", "SELECT 42", "AS answer;", "help", ".tables", "quit", "SELECT 'not asked';"])
-    session = SimpleNamespace(prompt=lambda _: next(typed))
-    monkeypatch.setattr("prompt_toolkit.PromptSession", lambda **_: session)
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
-    with closing(Reader(root / "warehouse")) as reader:
-        output.run_prompt(reader, "table")
-    shown = sys.stdout.buffer.getvalue().decode()
-    assert "answer | 42" in shown
-    assert "name | selection" in shown
-    assert "not asked" not in shown
-    told = capfdbinary.readouterr().err
-    assert b"one line per value" in told
-    assert b"Parser Error: syntax error" in told
 
 
 @pytest.mark.one_case(others="long")

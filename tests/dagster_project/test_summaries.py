@@ -1,7 +1,6 @@
 """The assets between metrics and warehouse: their numbers beside literal ones, and when they are rebuilt."""
 
 import gc
-import shutil
 import tracemalloc
 from collections.abc import Callable
 from itertools import count, permutations
@@ -32,7 +31,18 @@ from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, measured, several
+from tests.dagster_project.drawn_study import (
+    FIRST,
+    NAME,
+    PLACES,
+    QUERIES,
+    SIZES,
+    STUDY,
+    measured,
+    read_tensor,
+    rows,
+    several,
+)
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
 from tests.geometry.oracle import exact_errors
@@ -48,17 +58,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return found
 
 
-def rows(home: Home, table: str) -> list[dict[str, Any]]:
-    return making.rows(home, NAME, table)
-
-
-def tensor(home: Home, name: str) -> np.ndarray:
-    return np.asarray(SequenceStore.open(home.tensors(NAME), TENSORS).array(name)[:], np.float64)
-
-
 def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
     """Norms of a KV head's value states, (sequence, key)."""
-    found: np.ndarray = np.linalg.norm(tensor(home, "values")[:, layer, kv_head], axis=-1)
+    found: np.ndarray = np.linalg.norm(read_tensor(home, "values")[:, layer, kv_head], axis=-1)
     return found
 
 
@@ -115,7 +117,7 @@ def cosines(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def test_similarity_is_fitted_to_the_mean_over_sequences(home: Home) -> None:
     found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_similarity")}
-    values, model = tensor(home, "values"), []
+    values, model = read_tensor(home, "values"), []
     for (layer, kv_head), row in found.items():
         curves, sinks = zip(*(cosines(values[s, layer, kv_head]) for s in range(5)), strict=True)
         fit = fit_decay(np.mean(curves, axis=0))
@@ -155,7 +157,7 @@ def has_reach(row: dict[str, Any], name: str, moves: np.ndarray) -> bool:
 
 
 def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(home: Home) -> None:
-    values, weights = tensor(home, "values"), tensor(home, "attention")
+    values, weights = read_tensor(home, "values"), read_tensor(home, "attention")
     row = rows(home, "assumption_similarity")[2]
     curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
     for name in ("beta", "floor"):
@@ -188,7 +190,7 @@ def of_model(weights: np.ndarray, query: int) -> np.ndarray:
 
 
 def test_the_weights_of_the_model_are_fitted_again_without_each_sequence(home: Home) -> None:
-    curves, found = of_model(tensor(home, "attention"), -1), rows(home, "assumption_weights_by_sequence")
+    curves, found = of_model(read_tensor(home, "attention"), -1), rows(home, "assumption_weights_by_sequence")
     assert [row["sequence"] for row in found] == [*range(5)]
     for row in found:
         fit = fit_phases(np.delete(curves, row["sequence"], axis=0).mean(axis=0))
@@ -203,7 +205,7 @@ def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
     found = rows(home, "assumption_weights")
     places = [(QUERIES[query], layer, head) for query, layer in PLACES for head in range(4)]
     assert [(row["query"], row["layer"], row["head"]) for row in found] == places
-    weights = tensor(home, "attention").mean(axis=0)
+    weights = read_tensor(home, "attention").mean(axis=0)
     for row in found:
         query, layer, head = QUERIES.index(row["query"]), row["layer"], row["head"]
         first = int(FIRST[query, layer])
@@ -300,7 +302,7 @@ def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, val
 @pytest.mark.one_case
 @pytest.mark.parametrize("share", [90, 50, 99, "renormalised_10"])
 def test_keys_of_a_share_of_the_weight_are_means_with_intervals(home: Home, share: int | str) -> None:
-    weights, values, name = tensor(home, "attention"), tensor(home, "values"), f"n_{share}"
+    weights, values, name = read_tensor(home, "attention"), read_tensor(home, "values"), f"n_{share}"
     counted = np.zeros((5, 3, 2, 4))
     for head in np.ndindex(counted.shape):
         if isinstance(share, int):
@@ -328,7 +330,7 @@ def test_keys_of_a_share_of_the_weight_are_means_with_intervals(home: Home, shar
 
 
 def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(home: Home) -> None:
-    weights, values, found = tensor(home, "attention"), tensor(home, "values"), rows(home, "top_keys")
+    weights, values, found = read_tensor(home, "attention"), read_tensor(home, "values"), rows(home, "top_keys")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): [] for row in found}
     for row in found:
         places[row["sequence"], row["query"], row["layer"], row["head"]].append(row)
@@ -383,9 +385,9 @@ def test_levels_of_heads_are_those_of_every_sequence(home: Home) -> None:
             assert near(places[sequence, QUERIES[query], layer, head], wanted, rel=1e-6)
 
 
-def check_bounds(home: Home, study: Study) -> None:
-    """Means of the bounds of selections, each of which ``tests.geometry`` reads slowly."""
-    metrics, kappas = making.open_metrics(home, NAME, study), study.analysis.kappas
+def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
+    """They are those of the bounds of selections, each of which ``tests.geometry`` reads slowly."""
+    metrics, kappas = making.open_metrics(home, NAME, STUDY), STUDY.analysis.kappas
     found = rows(home, "bound_means")
     assert len(found) == count_rows(families=len(kappas) + 1)
     order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
@@ -405,7 +407,7 @@ def check_bounds(home: Home, study: Study) -> None:
             assert near(row, of_precision | dict.fromkeys(("recall_lower", "f_r_min_lower"), recall), rel=1e-12)
             assert row["scale"] is row["kappa"] is row["margin"] is row["recall_upper"] is None
             continue
-        scale = arrays["value_scale"][:, query, layer, head // 2] if study.analysis.scale == "unit" else np.ones(5)
+        scale = arrays["value_scale"][:, query, layer, head // 2]
         parts = Ingredients(**{name: arrays[name][at] for name in INGREDIENTS})
         given = {"size": n, "n_keys": keys, "head_dim": SIZES["head_dim"], "unit": scale, "kappa": row["kappa"]}
         each, lowers = {"margin": read_margins(arrays, at, scale)}, lower_bounds(parts, **given)
@@ -414,14 +416,10 @@ def check_bounds(home: Home, study: Study) -> None:
             for end, bound in {"lower": lower, "upper": upper}.items():
                 each |= {f"{metric}_{end}": bound, f"{score}_{end}": 2 * bound / (1 + bound)}
         assert near(row, {name: average_known(numbers) for name, numbers in each.items()}, rel=1e-12)
-        assert row["scale"] == study.analysis.scale
+        assert row["scale"] == STUDY.analysis.scale
         apart += not near(row, {"margin": each["margin"][0]}, rel=1e-3)
     assert apart > 100  # mutation control: one sequence
     assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
-
-
-def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
-    check_bounds(home, STUDY)
 
 
 def count_rows(families: int = 1) -> int:
@@ -482,23 +480,6 @@ def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
     ):
         making.make(home, NAME, [later], STUDY, force=True)
     assert making.summarise(home, NAME, STUDY, [later])[later].metadata["rows of parameter_effects"] == 11
-
-
-@pytest.mark.slow
-def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) -> None:
-    copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
-    other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
-    making.measure(copied, NAME, other)
-    before = {path.stem: path.stat().st_mtime_ns for path in copied.parts(NAME).glob("*/*.parquet")}
-    making.summarise(copied, NAME, other)
-    changed = {
-        path.stem for path in copied.parts(NAME).glob("*/*.parquet") if path.stat().st_mtime_ns != before[path.stem]
-    }
-    assert changed == {
-        *("parameter_effects", "regimes_by_sequence"),
-        *find_asset("selection_means").tables,
-    }
-    check_bounds(copied, other)
 
 
 KEYS, HEAD_DIM, FEW, MANY = 192, 48, 6, 24

@@ -20,8 +20,6 @@ GRID = """studies:
       kappas: [0.5, 5]
       nulls: null
       temperatures: [1]
-      monte_carlo:
-        {head_dim: [16], n_keys: [24], n: [1, 2, 8], beta: [0.1, .inf], lambda_sink: [0.2], rho_0: [0], draws: 20}
 """
 
 SLACK = {"C": 1e-6, "lambda_sink": 1e-6, "beta": 0.1, "rho_0": 1e-6, "p_base": 0.01, "T_1": 0.1, "T_2": 0.02}
@@ -34,7 +32,7 @@ lognormal noise, which weights are divided by. T_1, T_2: an oscillation that end
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The warehouse of a finished synthetic study and a grid of drawn heads."""
+    """The warehouse of a finished synthetic study."""
     home = tmp_path_factory.mktemp("planted")
     (home / "studies.yaml").write_text(GRID, encoding="utf-8")
     done = attention_geometry("run", "planted", home=home)

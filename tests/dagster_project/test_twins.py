@@ -9,7 +9,7 @@ import yaml
 from dagster_project.assets.asset import Asset, Work
 from dagster_project.command import results, runs
 from dagster_project.study.home import Home
-from dagster_project.study.settings import SEQUENCES, Study, choose_controls, find_twin_name, make_random_twin
+from dagster_project.study.settings import SEQUENCES, choose_controls, find_twin_name, make_random_twin
 from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
 from dagster_project.upkeep import plan as planning
 from dagster_project.upkeep.plan import plan
@@ -49,26 +49,21 @@ def write_page(home: Home, name: str) -> None:
 
 
 def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
-    home = home_with(tmp_path, mine={**GIVEN, "twin": "random", "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
+    """With no more sequences than its study, its last query, one temperature and no probe."""
+    controls = {"twin": "random", "probe": "repeated", "every_query": True}
+    home = home_with(tmp_path, mine={**GIVEN, **controls, "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
     mine, twin = find_study(home, "mine"), find_study(home, "mine-random")
     assert find_twin_name("mine", mine) == "mine-random"
     assert (mine.model.weights, twin.model.weights) == ("trained", "random")
     assert (twin.model.id, twin.corpus, twin.context_length) == (mine.model.id, mine.corpus, mine.context_length)
     assert (twin.sequences, twin.query_positions, twin.twin) == (SEQUENCES, (63,), None)
+    assert make_random_twin(mine.model_copy(update={"sequences": 3})).sequences == 3
+    assert (mine.every_query, twin.every_query, mine.probe, twin.probe) == (True, False, "repeated", None)
+    assert (len(mine.analysis.temperatures), twin.analysis.temperatures) == (5, (1,))
     assert (twin.analysis.kappas, twin.analysis.scale) == (mine.analysis.kappas, mine.analysis.scale)
     assert {"mine", "mine-random"} <= set(list_studies(home))
     assert list(read_studies(home.studies_file)) == ["mine", "mine-random"]
     check_twin(home, "mine", mine)
-
-
-def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_one_temperature_and_no_probe() -> None:
-    controls = {"twin": "random", "probe": "repeated", "every_query": True}
-    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], **controls})
-    twin = make_random_twin(few)
-    assert (few.every_query, twin.every_query) == (True, False)
-    assert (few.probe, twin.probe) == ("repeated", None)
-    assert (twin.sequences, twin.query_positions) == (3, (40,))
-    assert (few.analysis.temperatures, twin.analysis.temperatures) == ((0.25, 0.5, 1, 2, 4), (1,))
 
 
 def hold(home: Home) -> None:

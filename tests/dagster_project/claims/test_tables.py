@@ -217,22 +217,15 @@ class TestTwins:
         longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
         again = key(compute(longer)["claims"], "claim")
         assert {again[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable_within_sequence")} == {True}
+        lacking = replace(longer, verdicts={**longer.verdicts, "sink_compressed": "not testable"})
+        row = key(compute(lacking)["claims"], "claim")["sink_compressed"]
+        assert (row["beyond_twin"], row["twin_verdict"]) == (None, "not testable"), "the twin lacks the premise"
 
     def test_a_claim_of_such_differences_is_beyond_random_weights(self, confirmed: dict[str, Rows]) -> None:
         """That the twin has no twin, so that its own verdict is not known, does not matter."""
         beyond = {name: row["beyond_twin"] for name, row in key(confirmed["claims"], "claim").items()}
         assert beyond["selection_sharpens"] is beyond["values_sharpen"] is True
         assert beyond["premise_holds"] is None
-
-    def test_nothing_is_known_where_the_twin_lacks_the_premise(self, other: Twin) -> None:
-        longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
-        lacking = replace(longer, verdicts={**longer.verdicts, "sink_compressed": "not testable"})
-        claims = key(compute(lacking)["claims"], "claim")
-        assert {name: claims[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable_within_sequence")} == {
-            "sink_compressed": None,
-            "norms_stable_within_sequence": True,
-        }
-        assert claims["sink_compressed"]["twin_verdict"] == "not testable"
 
     def test_a_twin_that_leaves_every_query_out_is_compared_at_the_last(self) -> None:
         twin = make_twin(compute(worth=0.0, last_apart=None))
