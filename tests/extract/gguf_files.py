@@ -162,7 +162,8 @@ def list_tensors(architecture: str, model: PreTrainedModel, kind: str = "F32", *
 
     ``permuted``: whether the rows of queries and keys of LLaMA are in the order of GGUF, as they must be.
     """
-    names = get_tensor_name_map(find_architecture(architecture), model.config.num_hidden_layers)
+    number = next(key for key, known in MODEL_ARCH_NAMES.items() if known == architecture)
+    names = get_tensor_name_map(number, model.config.num_hidden_layers)
     tensors = Tensors()
     for key, weights, _ in list_matrices(model):
         stem, _, suffix = key.rpartition(".")
@@ -180,16 +181,12 @@ def list_tensors(architecture: str, model: PreTrainedModel, kind: str = "F32", *
     return {name: np.ascontiguousarray(values) for name, values in tensors.items()}
 
 
-def find_architecture(name: str) -> Any:
-    """The number of an architecture in ``gguf``."""
-    return next(key for key, known in MODEL_ARCH_NAMES.items() if known == name)
-
-
 def _convert(architecture: str, key: str, weights: NDArray[Any], config: Any) -> NDArray[Any]:
     """A tensor as llama.cpp's converter changes it."""
     if architecture == "llama" and (".q_proj" in key or ".k_proj" in key):
         heads = config.num_attention_heads if ".q_proj" in key else config.num_key_value_heads
-        return permute_rows(weights, heads)
+        halves = weights.reshape(heads, 2, -1, *weights.shape[1:])  # which rotate together, and alternate in GGUF
+        return halves.swapaxes(1, 2).reshape(weights.shape)
     if architecture == "bloom" and "query_key_value" in key:
         grouped = weights.reshape(config.n_head, 3, -1, *weights.shape[1:])
         return grouped.swapaxes(0, 1).reshape(weights.shape)
@@ -296,12 +293,6 @@ def replace_weights(model: PreTrainedModel, kind: str) -> PreTrainedModel:
             read = torch.from_numpy(dequantize(store(key, weights, kind), GGMLQuantizationType[kind]))
             parameters[key].data = read.T.contiguous() if turned else read
     return model
-
-
-def permute_rows(stored: NDArray[Any], heads: int) -> NDArray[Any]:
-    """Rows of each head in GGUF's order: the two halves that rotate together alternate."""
-    halves = stored.reshape(heads, 2, -1, *stored.shape[1:])
-    return halves.swapaxes(1, 2).reshape(stored.shape)
 
 
 def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:

@@ -39,10 +39,6 @@ def sharded(checkpoint: Path) -> Path:
     return split_weights(checkpoint, "one.safetensors", "part/two.safetensors")
 
 
-def write_index(checkpoint: Path, weight_map: object) -> None:
-    (checkpoint / checkpoints.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-
-
 def opened(path: Path) -> Checkpoint:
     return Checkpoint.open(str(path), path)
 
@@ -177,7 +173,8 @@ def index_of(*names: object, there: bool = True) -> Callable[[Path], None]:
         for name in names:
             if there and isinstance(name, str) and not name.startswith("/"):
                 (path / name).write_bytes(weights)
-        write_index(path, {"one": "one.safetensors"} | {str(number): name for number, name in enumerate(names)})
+        places = {"one": "one.safetensors"} | {str(number): name for number, name in enumerate(names)}
+        (path / checkpoints.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
     return spoil
 

@@ -236,7 +236,6 @@ def differ(path: Path, model: PreTrainedModel) -> float:
     return float((read_logits(path) - expected).abs().max() / expected.abs().max())
 
 
-ROTATION = {"rope_type": "default", "rope_theta": 999999.44}
 ROTATIONS = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -244,10 +243,6 @@ ROTATIONS = {
 SCALED = {"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0}
 MEANT: dict[str, tuple[str, dict[str, object]]] = {
     "biases of LLaMA": ("llama", {"attention_bias": True, "mlp_bias": True}),
-    "base and window of StarCoder 2": ("starcoder2", {"rope_parameters": ROTATION, "sliding_window": 8}),
-    "a head size of its own": ("qwen3", {"head_dim": 32}),
-    "caps of Gemma 2": ("gemma2", {"attn_logit_softcapping": 1.0, "final_logit_softcapping": 1.0}),
-    "a window of Phi 3": ("phi3", {"sliding_window": 8}),
     "scaled positions of the layers of Gemma 3 that see all keys": ("gemma3", {"rope_parameters": ROTATIONS}),
     "positions of GPT-2": ("gpt2", {"n_positions": 50}),
     "layers side by side": ("stablelm", {"use_parallel_residual": True}),
@@ -260,7 +255,7 @@ def test_fields_that_the_reader_of_transformers_forgets_are_read(what: str, tmp_
     model, entries = make_model(architecture, **meant), SCALED if "scaled" in what else {}
     path = write_gguf(tmp_path / "tiny.gguf", architecture, model=model, metadata=entries)
     assert differ(path, model) <= 1e-5
-    if what not in {"biases of LLaMA", "a head size of its own", "positions of GPT-2"}:  # which random numbers follow
+    if what not in {"biases of LLaMA", "positions of GPT-2"}:  # which random numbers follow
         assert differ(path, make_model(architecture)) > 1e-5  # so that the comparison is one
 
 

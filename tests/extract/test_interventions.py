@@ -44,6 +44,7 @@ from storage.errors import UserError
 from tests.extract.families import (
     KEYS,
     PROJECTIONS,
+    QUERIES,
     Family,
     _projections,
     attention_of,
@@ -368,9 +369,13 @@ def test_losses_are_those_of_the_definition(scale: float, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["gpt_oss", "llama"])
-def test_half_precision(family: str, dtype: torch.dtype) -> None:
+def test_half_precision_gives_float32_rows_its_own_values_and_losses(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention, resumable = probe(model, ids(1)), resume(model)
+    captured = capture(model, attention, ids(), QUERIES)
+    assert captured.weights.dtype == captured.learned_sink.dtype == torch.float32
+    assert attention.dtype == captured.values.dtype == dtype
+    assert (captured.weights.sum(-1) + captured.learned_sink - 1).abs().max() < 1e-6
     assert resumable.resumes == (False, True, True)
     for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
         for head in range(4):

@@ -42,9 +42,9 @@ def refusal(model: Path | str | dict[str, object], **others: object) -> str:
 
 def test_a_checkpoint_loads_as_asked_and_is_described(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
     description = describe(settings(checkpoint, dtype="bfloat16", device="cpu"))
-    model = load(description)
-    assert not model.training
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    for model in (load(description), load(describe(random_settings(checkpoint, dtype="bfloat16")))):
+        assert not model.training
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
     assert description.provenance["model"]["id"] == str(checkpoint)
     assert description.provenance["model"]["architecture"] == "LlamaForCausalLM"
     assert capfd.readouterr() == ("", "")  # no bars, no notices
@@ -156,10 +156,7 @@ def test_random_weights_follow_the_seed_and_nothing_else(checkpoint: Path) -> No
     assert not any(torch.equal(first[name], trained[name]) for name in first if name.endswith("proj.weight"))
 
 
-def test_random_weights_have_the_dtype_asked_for_and_may_be_spread(checkpoint: Path) -> None:
-    model = load(describe(random_settings(checkpoint, dtype="bfloat16")))
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-    assert not model.training
+def test_random_weights_may_be_spread(checkpoint: Path) -> None:
     plain = load(describe(random_settings(checkpoint)))
     for device_map in ("auto", "balanced_low_0", "sequential"):
         spread = load(describe(random_settings(checkpoint, device_map=device_map)))

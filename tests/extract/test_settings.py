@@ -159,14 +159,6 @@ def test_shards_are_consecutive_and_cover_every_sequence_once() -> None:
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_what_is_no_shard() -> None:
-    for given in ("", "2/", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4"):
-        assert "is not a shard; give K/N, the K-th of N parts counted from 1" in read_refusal(Shard.parse, given)
-    for given in ("0/4", "5/4", "0/0"):
-        said = f"There is no shard {given[0]} of {given[2]}; give K/N with K"
-        assert read_refusal(Shard.parse, given).startswith(said)
-
-
 def settings(**others: object) -> ExtractionSettings:
     return ExtractionSettings.model_validate(GIVEN | others)
 
