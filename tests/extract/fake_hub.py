@@ -1,12 +1,9 @@
 """A Hugging Face hub on loopback: serves directories as repositories, and refuses others as the real one does."""
 
 import json
-import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -16,6 +13,11 @@ from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
+
+import datasets
+import pytest
+from huggingface_hub import HfFileSystem, constants
+from huggingface_hub.utils import close_session
 
 COMMIT = "c0ffee" + "0" * 34
 REFUSALS = {
@@ -128,39 +130,21 @@ def _answer(repositories: Mapping[str, Path], path: str, query: str) -> tuple[in
     return 404, b"", "EntryNotFound"
 
 
-# --- models of a hub, in a fresh process ---
-
-SECRET = "hf_NobodyShallEverReadThis"
-
-IN_ANOTHER_PROCESS = """
-import json, sys
-from huggingface_hub import get_token
-from extract.models.loading import describe, load
-from extract.settings import ExtractionSettings
-from storage.errors import UserError
-assert get_token()
-said = {}
-for name, more in json.loads(sys.argv[1]).items():
-    try:
-        model = {"id": name, **more}
-        asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
-        description = describe(asked)
-        said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
-    except UserError as error:
-        said[name] = str(error)
-print(json.dumps(said))
-"""
+def go_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the server at the address for the Hugging Face hub."""
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
 
 
-def ask_hub(asked: dict[str, dict[str, str]], home: Path, endpoint: str) -> dict[str, str | list[str]]:
-    """What a fresh process, whose hub is ``endpoint``, makes of some ids with further settings."""
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, json.dumps(asked)]
-    source = str(Path(__file__).parents[2])
-    hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
-    done = subprocess.run(
-        python, env={**os.environ, **hub, "PYTHONPATH": source}, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    assert SECRET not in done.stdout
-    assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
-    return json.loads(done.stdout)
+@contextmanager
+def reach(repositories: Mapping[str, Path], cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """Serve repositories, and take this for the Hugging Face hub, with a cache of its own."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache / "datasets")
+    with serve(repositories) as served:
+        go_to(served.address, monkeypatch)
+        HfFileSystem.clear_instance_cache()
+        yield served
+        close_session()

@@ -1,9 +1,11 @@
 """Finding, describing and loading models: no tensor stays unread or is made up; one line for each mistake."""
 
+import logging
 import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from extract.models import loading as models
 from extract.models.loading import describe, is_out_of_memory, load, round_weights
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
-from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
+from tests.extract.fake_hub import COMMIT, REFUSALS, reach
 from tests.extract.families import Family, every_kind
 from tests.extract.gguf_files import write_gguf
 from tests.extract.tiny import (
@@ -165,7 +167,18 @@ def test_random_weights_may_be_spread(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_path: Path) -> None:
+def test_hub_ids_load_at_their_commit_or_say_what_to_do(
+    checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And the token is sent, but neither told nor stored."""
+    said: dict[str, Any] = {}
+    token = "hf_NobodyShallEverReadThis"
+    monkeypatch.setenv("HF_TOKEN", token)
+    caplog.set_level(logging.DEBUG)
     pickled, sharded, evil, damaged, other, bare = (
         Path(shutil.copytree(checkpoint, tmp_path / name))
         for name in ("pickled", "sharded", "evil", "damaged", "other", "bare")
@@ -185,11 +198,21 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
         | {"acme/empty": {"gguf": "tiny.gguf"}}
     )
     (tmp_path / "empty").mkdir()
-    with serve({name: tmp_path / name.removeprefix("acme/") for name in asked if name not in REFUSALS}) as hub:
-        said = ask_hub(asked, tmp_path / "home", hub.address)
+    served = {name: tmp_path / name.removeprefix("acme/") for name in asked if name not in REFUSALS}
+    with reach(served, tmp_path / "cache", monkeypatch) as hub:
+        for name, more in asked.items():
+            try:
+                found = describe(settings({"id": name, **more}))
+                said[name] = [found.source.commit, type(load(found)).__name__, str(found.provenance)]
+            except UserError as error:
+                said[name] = str(error)
+    assert hub.tokens == {f"Bearer {token}"}
+    assert token not in str(said) + caplog.text
+    assert not any(token.encode() in file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file())
+    assert capfd.readouterr() == ("", "")
     assert said["acme/tiny"][:2] == said["acme/sharded"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "names the weights 'evil.bin'; only safetensors files are read" in said["acme/evil"]
-    downloaded = {file.name for file in (tmp_path / "home" / "hub" / "models--acme--evil").glob("snapshots/*/*")}
+    downloaded = {file.name for file in (tmp_path / "cache" / "hub" / "models--acme--evil").glob("snapshots/*/*")}
     assert "model.safetensors.index.json" in downloaded
     assert not downloaded & {"evil.bin", "a.safetensors", "b.safetensors"}
     assert "has weights that are not valid safetensors, 'model.safetensors'" in said["acme/damaged"]

@@ -13,16 +13,14 @@ import huggingface_hub.constants
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import HfFileSystem
 from huggingface_hub.hf_file_system import HfFileSystemFile
-from huggingface_hub.utils import close_session
 
 from extract.hub import summarise_error
 from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
 from extract.texts import corpora, streams
 from extract.texts.corpora import Windows, open_documents
-from tests.extract.fake_hub import COMMIT, CUT, RESET, FakeHub, serve
+from tests.extract.fake_hub import COMMIT, CUT, RESET, FakeHub, go_to, reach
 from tests.extract.tiny import tiny_tokenizer
 from tests.refusals import read_refusal
 
@@ -100,26 +98,13 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {f"acme/{make.__name__}": make(root / make.__name__) for make in MAKERS} | {"acme/gated": root / "web"}
 
 
-def go_to(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Take the server at the address for the Hugging Face hub."""
-    template = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
-    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
-
-
 @pytest.fixture
 def hub(repositories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr(streams, "SHUFFLED_DOCUMENTS", 20)
     monkeypatch.setattr(streams, "PIECE", 2**12)
     monkeypatch.setattr(streams, "ROWS", 7)  # so that a shard is opened again in a group, and in a batch of its rows
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
-    with serve(repositories) as served:
-        go_to(monkeypatch, served.address)
-        HfFileSystem.clear_instance_cache()
+    with reach(repositories, tmp_path, monkeypatch) as served:
         yield served
-        close_session()
 
 
 @pytest.fixture
@@ -266,7 +251,7 @@ def offline_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_to(monkeypatch, "http://127.0.0.1:9")
+    go_to("http://127.0.0.1:9", monkeypatch)
 
 
 @pytest.mark.parametrize("cut_off", [offline_hub, unreachable])
