@@ -119,21 +119,6 @@ def test_retrieval_is_one_line_of_scores_by_sequence(
         assert len(scores) == SMALL.sequences
 
 
-@pytest.mark.parametrize(("measure", "limit"), [("error", 0.1), ("error_5", 0.05), ("error_1", 0.01)])
-def test_error_is_the_keys_from_which_it_stays_below_its_limit(
-    several: duckdb.DuckDBPyConnection, tmp_path: Path, measure: str, limit: float
-) -> None:
-    write(several, "small", Choice("json", measure), tmp_path / "error.json")
-    (row,) = (row for row in json.loads((tmp_path / "error.json").read_text()) if (row["layer"], row["head"]) == (2, 1))
-    of_head = f"study = 'small' AND layer = 2 AND head = 1 AND query = {SMALL.query}"
-    errors = several.sql(f"SELECT sequence, n, error_renormalised FROM selection WHERE {of_head}").fetchall()
-    last = {sequence: 0 for sequence, _, _ in errors}
-    for sequence, n, error in errors:
-        if error is not None and error >= limit:
-            last[sequence] = max(last[sequence], n)
-    assert row["value"] == pytest.approx(np.mean([n + 1 for n in last.values()]))
-
-
 def test_recall_by_sequence_is_its_mean_over_ln_n(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     write(several, "small", Choice("retrieval", "recall"), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())

@@ -85,12 +85,6 @@ def test_every_statement_has_rows_of_the_study_asked_about_alone(
         assert second == asked(alone, example, SECOND)
 
 
-def test_a_literal_gives_what_a_parameter_gives(two: duckdb.DuckDBPyConnection) -> None:
-    example = next(example for example in list_examples() if "$study" in example.code)
-    bound = two.sql(example.text, params={"study": FIRST.study}).to_arrow_table()
-    assert [len(row) for row in asked(two, example, FIRST)] == [bound.num_columns] * bound.num_rows
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:

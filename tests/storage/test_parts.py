@@ -78,15 +78,6 @@ def test_batches_of_several_tables_come_in_any_order(tmp_path: Path) -> None:
         assert found.schema.field(table).type == pa.from_numpy_dtype(schemas[table])
 
 
-def test_many_small_batches_are_written_as_few_groups(tmp_path: Path) -> None:
-    """One group for each batch took twice as long to write and to read."""
-    names = ("first", "second")
-    rows = [(name, build_batch({"n": np.arange(at, at + 1000)})) for at in range(0, 100_000, 1000) for name in names]
-    for part in list_parts(write_parts(LocalPlace(tmp_path), names, rows, MADE, {})):
-        assert pyarrow.parquet.read_metadata(part).num_row_groups == 4
-        assert np.array_equal(pa.Table.from_batches(read_part(part))["n"], np.arange(100_000))
-
-
 def test_what_fails_half_way_leaves_the_parts_before(tmp_path: Path) -> None:
     folder, other = LocalPlace(tmp_path), MADE | {"settings": {}}
     before = write_parts(folder, ["norms", "others"], batches(), MADE, LIBRARIES)

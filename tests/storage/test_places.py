@@ -174,34 +174,6 @@ def test_damage_in_an_object_store_names_its_sequence(remote: RemotePlace, how: 
     assert np.isnan(store.read("values", 2)).all()
 
 
-def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: RemotePlace) -> None:
-    assert not remote.join("s.zarr").exists()
-    with pytest.raises(UserError, match="has no such bucket"):
-        parse_place("s3://no-such-bucket/s.zarr").exists()
-
-
-@pytest.mark.slow
-def test_a_store_half_made_is_none_and_made_anew(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    import obstore
-
-    path, put = remote.join("s.zarr"), obstore.put
-
-    def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
-        if name == "zarr.json":
-            raise _slow_down()
-        return put(client, name, *given, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(obstore, "put", failing)
-        with pytest.raises(UserError, match="failed"):
-            _resume(path)
-    assert path.measure_size() > 0
-    assert not path.exists()
-    with pytest.raises(UserError, match="There is no store at s3://"):
-        SequenceStore.open(path, TENSORS)
-    assert _resume(path).find_missing() == list(range(12))
-
-
 def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
     remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
