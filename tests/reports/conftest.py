@@ -143,19 +143,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
-    """Where Chromium is; tests that need it are skipped where it is not installed."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
-    return found
-
-
-@pytest.fixture(scope="session")
-def browser(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A running headless Chromium that can be driven."""
-    driver = shutil.which("chromedriver")
-    if driver is None:
-        pytest.skip("chromedriver is not installed: apt-get install chromium-driver")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A running headless Chromium that can be driven; tests that need it are skipped where it is not installed."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium, driver = next(filter(None, map(shutil.which, names)), None), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
     with Browser.start(driver, chromium, tmp_path_factory.mktemp("chromium")) as running:
         yield running

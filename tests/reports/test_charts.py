@@ -13,12 +13,10 @@ from reports.assumptions import figures as assumptions
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.families import figures as families
 from reports.figures import Figure
-from reports.head_geometry import figures as head_geometry
 from reports.intuition import figures as example
 from reports.separation import figures as separation
-from tests.made_up import MadeUp
-from tests.reports.conftest import SMALL, THREE
-from tests.reports.drawings import build_figures, changed, drawn, of_query, of_shown, parts
+from tests.reports.conftest import SMALL
+from tests.reports.drawings import drawn, of_query, of_shown, parts
 
 
 def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConnection) -> None:
@@ -84,14 +82,6 @@ def test_a_tooltip_writes_shares_for_readers_and_null_not_as_zero(value: float |
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
 
 
-KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
-
-
-def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
-    """The figures of the heads of a study."""
-    return build_figures(connection, study, head_geometry.build_section)
-
-
 @pytest.fixture(scope="module")
 def toy() -> Figure:
     return example.build_example()
@@ -108,22 +98,6 @@ def test_the_example_is_that_of_geometry(toy: Figure) -> None:
         np.testing.assert_allclose([[row["x"], row["y"]] for row in drawn(chart)], places, atol=1e-5)
     for row, y in zip(rows, found.scaled, strict=True):
         assert row["distance"] == pytest.approx(float(np.linalg.norm(y - found.s)))
-
-
-def test_vectors_of_norm_0_are_told(three: duckdb.DuckDBPyConnection) -> None:
-    changes = (
-        "UPDATE principal_directions SET status = 'zero', share_1 = NULL, effective_dimension = NULL",
-        "UPDATE attention_by_position SET mean_norm_y = 0",
-        "UPDATE selection_means SET cos_sink = NULL, cos_last = NULL",
-    )
-    with changed(three, *changes):
-        found = figures(three, THREE)
-    assert "norm 0" in found["spheres"].finding
-    assert "norm 0" in found["effective-dimension"].finding
-    assert found["contributions"].finding == "No key contributes anything."
-    assert all(found[key].empty for key in KEYS[1:])
-    assert not found["diagnostics"].stacked
-    assert "No cos(s_N, v_L)" in found["diagnostics"].finding
 
 
 def differ(quantity: str, difference: float, half: float) -> dict[str, object]:

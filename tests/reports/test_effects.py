@@ -1,14 +1,11 @@
 """The section about what heads do: what its charts hold and its sentences say, and that most studies have none."""
 
-from typing import Any
-
 import duckdb
 import pytest
 
 from reports.effects import figures as effects
 from reports.effects.figures import build_sections
 from reports.figures import Figure, find_source
-from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL
 from tests.reports.drawings import build_figures, changed, drawn
@@ -16,11 +13,6 @@ from tests.reports.drawings import build_figures, changed, drawn
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     return build_figures(connection, study, build_sections)
-
-
-@pytest.fixture(scope="module")
-def rows(small: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    return ask(small, "ablation_by_head", study=SMALL.study).rows()
 
 
 def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnection) -> None:
@@ -39,14 +31,6 @@ def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection
         assert set(figures(small, SMALL)) == {"loss-by-head", "loss-and-geometry"}
     with changed(small, "DELETE FROM sparsified_loss", "DELETE FROM head_ablation"):
         assert build_sections(find_source(small, SMALL.study, map_n=4)) == ()
-
-
-def test_zero_is_preferred_to_other_kinds(small: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]]) -> None:
-    assert {row["kind"] for row in rows} == {"zero"}
-    with changed(small, "UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'"):
-        other = ask(small, "ablation_by_head", study=SMALL.study).rows()
-    assert {row["kind"] for row in other} == {"mean"}
-    assert "replaced by its mean" in effects.describe_ablation(other)
 
 
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:

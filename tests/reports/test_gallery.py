@@ -13,7 +13,6 @@ from storage.files.root import HOME_VARIABLE, warehouse_of
 
 TABLES = load_tables(FOLDER)
 TEXT = PAGE.read_text(encoding="utf-8")
-DOCS = PAGE.parent
 MODELS = [model.part for model in read_models(TABLES)]
 
 

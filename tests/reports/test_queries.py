@@ -626,3 +626,25 @@ def test_what_a_study_lacks_is_null_in_the_index(several: duckdb.DuckDBPyConnect
     separation = {"precision", "recall", "shown_n", "sink_weight", "sinks", "sink_layers", "twin"}
     assert unknown == {"model_elbow_n", "claims_beyond_twin"} | kinds | separation
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)
+
+
+def test_the_map_of_heads_has_the_rows_of_its_tables(three: duckdb.DuckDBPyConnection) -> None:
+    found = ask(three, "head_map", study="three", query=23).rows()
+    places = three.sql(
+        "SELECT layer, head, x, y FROM head_plane WHERE study = 'three' AND curve IS NULL ORDER BY ALL"
+    ).fetchall()
+    assert [(row["layer"], row["head"], row["x"], row["y"]) for row in found] == places
+    assert len(found) == 18
+    for row in found:
+        head = f"study = 'three' AND layer = {row['layer']} AND head = {row['head']}"
+        own = f"SELECT DISTINCT label FROM head_taxonomy WHERE query = 23 AND {head}"
+        moved = f"SELECT DISTINCT label FROM kinds_moved WHERE query = 23 AND {head}"
+        labels = {label for statement in (own, moved) for (label,) in three.sql(statement).fetchall()}
+        assert (set(row["reached"]), row["kept"]) == (labels, len(labels) == 1)
+        asked = f"SELECT label FROM head_labels WHERE {head} ORDER BY lift DESC, label"
+        assert row["patterns"] == [label for (label,) in three.sql(asked).fetchall()]
+        assert row["delta_loss"] is not None
+    assert {row["kept"] for row in found} == {True, False}
+    with changed(three, "DELETE FROM head_pattern_means"):
+        without = ask(three, "head_map", study="three", query=23).rows()
+    assert {row["patterns"] is None for row in without} == {True}

@@ -49,14 +49,8 @@ def study() -> dict[str, list[Row]]:
         selections.append(where | counts | lengths | ingredients(rng, n, head))
     heads = [{"layer": 0, "head": head, "kv_head": head // 3, "head_dim": HEAD_DIM} for head in range(HEADS)]
     scales = [
-        {
-            "sequence": sequence,
-            "query": 8,
-            "layer": 0,
-            "kv_head": kv_head,
-            "value_scale": scale_of(sequence, 3 * kv_head),
-        }
-        for sequence, kv_head in product(range(3), range(2))
+        {"sequence": number, "query": 8, "layer": 0, "kv_head": kv_head, "value_scale": scale_of(number, 3 * kv_head)}
+        for number, kv_head in product(range(3), range(2))
     ]
     means = [
         MEANS | {"query": 8, "layer": 0, "head": head, "n": n, "precision": rng.uniform(0.1, 1), "recall": rng.random()}

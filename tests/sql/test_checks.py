@@ -3,13 +3,13 @@
 What does not belong here: the checks that follow from declarations (``tests.storage.test_declared``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import duckdb
 import pytest
 
 import sql
-from tests.made_up import SMALL, warehouse
+from tests.made_up import SMALL, MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.sql.checking import STUDY, violations
 
@@ -232,21 +232,6 @@ HARMLESS: dict[str, list[str]] = {
 """Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""
 
 
-FAST = ("plain", "least", "only itself")  # Strange studies that other tests make too, so that they are there already
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(study, id=name, marks=() if name in FAST else pytest.mark.long)
-        for name, study in {"plain": SMALL, **DEGENERATE}.items()
-    ],
-)
-def strange(request: pytest.FixtureRequest) -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(request.param) as connection:
-        yield connection
-
-
 def find_wrongly_judged(
     connection: duckdb.DuckDBPyConnection, check: str, changes: Iterable[str], *, broken: bool
 ) -> list[str]:
@@ -278,9 +263,12 @@ def test_what_is_rare_is_not_broken(good: duckdb.DuckDBPyConnection, check: str)
     assert find_wrongly_judged(good, check, HARMLESS[check], broken=False) == []
 
 
-def test_the_strangest_studies_break_no_check(strange: duckdb.DuckDBPyConnection) -> None:
-    (study,) = strange.sql("SELECT study FROM studies").fetchall()[0]
-    assert {check: found for check in sql.list_names("checks") if (found := violations(strange, check, study))} == {}
+@pytest.mark.one_case(others="long")
+@pytest.mark.parametrize("study", [SMALL, *DEGENERATE.values()], ids=lambda study: study.study)
+def test_the_strangest_studies_break_no_check(study: MadeUp) -> None:
+    with warehouse(study) as strange:
+        found = {check: violations(strange, check, study.study) for check in sql.list_names("checks")}
+    assert not any(found.values()), found
 
 
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:

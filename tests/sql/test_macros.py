@@ -38,26 +38,11 @@ def head_of(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in HEAD)
 
 
-def value_of(row: Row, measure: str) -> float:
-    if measure == "harmonic_mean":
-        return float(2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"]))
-    return float(row[measure])
-
-
 def test_levels_are_weighted_means_of_what_there_is() -> None:
     with database() as connection:
         points = "(VALUES (1, NULL), (2, 0.25::DOUBLE), (4, 0.75)) AS points (n, y)"
         (found,) = connection.sql(f"SELECT weighted_level(y, 1 / n) FROM {points}").fetchall()
     assert found[0] == pytest.approx((0.25 / 2 + 0.75 / 4) / (1 / 2 + 1 / 4))
-
-
-def best_by_hand(means: list[Row], measure: str, first: int, last: float) -> dict[tuple[Any, ...], tuple[int, float]]:
-    best: dict[tuple[Any, ...], tuple[int, float]] = {}
-    for row in sorted(means, key=lambda row: row["n"]):
-        value = value_of(row, measure)
-        if first <= row["n"] <= last and value > best.get(head_of(row), (0, -1.0))[1]:
-            best[head_of(row)] = (row["n"], value)
-    return best
 
 
 def test_the_last_query_is_the_largest(two: duckdb.DuckDBPyConnection) -> None:
@@ -72,7 +57,11 @@ def test_best_n_is_the_first_of_the_largest(
 ) -> None:
     call = f"best_n('{measure}', first_n := {first}, last_n := {last or 'NULL'})"
     found = {head_of(row): (row["best_n"], row["value"]) for row in rows(two, call)}
-    expected = best_by_hand(rows(two, "selection_means"), measure, first, last or math.inf)
+    expected: dict[tuple[Any, ...], tuple[int, float]] = {}
+    for row in sorted(rows(two, "selection_means"), key=lambda row: row["n"]):
+        row["harmonic_mean"] = 2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"])
+        if first <= row["n"] <= (last or math.inf) and row[measure] > expected.get(head_of(row), (0, -1.0))[1]:
+            expected[head_of(row)] = (row["n"], row[measure])
     assert found == {head: (n, pytest.approx(value)) for head, (n, value) in expected.items()}
 
 

@@ -13,12 +13,8 @@ SHELL = Path(sys.executable).with_name("duckdb")
 def in_shell(folder: Path, *statements: str, cwd: Path | None = None) -> str:
     """What the plain shell prints after it has read the script and then these statements."""
     commands = [part for statement in statements for part in ("-c", statement)]
-    return run_shell("-csv", "-noheader", "-init", folder / ENTRY, *commands, cwd=cwd)
-
-
-def run_shell(*arguments: str | Path, cwd: Path | None = None) -> str:
-    """What the plain shell prints with these arguments."""
-    done = subprocess.run([SHELL, *arguments], capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    arguments = [SHELL, "-csv", "-noheader", "-init", folder / ENTRY, *commands]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
     assert "Error" not in done.stdout + done.stderr, done.stdout + done.stderr
     assert done.returncode == 0
     return done.stdout

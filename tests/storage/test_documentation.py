@@ -1,49 +1,18 @@
 """The pages of the docs are what the database and the statements say; text in them is harmless."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
-import pytest
-
-import sql
 from storage.warehouse.documentation import (
     format_cell,
     list_examples,
-    list_relations,
     render_example,
 )
 from storage.warehouse.query import query
-from storage.warehouse.relations import create_relations, create_tables, describe_table
 from tests.made_up import SMALL, warehouse
 from tests.reports.conftest import HOSTILE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-@pytest.fixture(scope="module")
-def empty() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        for kind in ("schema", "families"):
-            create_tables(connection, kind)
-            for name in sql.list_names(kind):
-                describe_table(connection, name, kind)
-        create_relations(connection)
-        yield connection
-
-
-def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyConnection) -> None:
-    commented = empty.execute(
-        "SELECT table_name, comment FROM duckdb_tables() WHERE NOT internal "
-        "UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE NOT internal "
-        "UNION ALL SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
-    ).fetchall()
-    assert {found.name: found.meaning for found in list_relations()} == dict(commented)
-    stored = empty.execute(
-        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal"
-    ).fetchall()
-    assert sorted((found.name, *column) for found in list_relations() for column in found.columns) == sorted(stored)
 
 
 def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> None:

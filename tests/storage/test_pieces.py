@@ -41,34 +41,25 @@ def test_a_piece_that_was_being_written_does_not_count(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def damage_digit(path: Path) -> None:
-    path.write_text(path.read_text().replace("0.25", "0.26"))
+CHANGES: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "another digit": lambda piece, _: piece.replace(b"0.25", b"0.26"),
+    "cut": lambda piece, _: piece[:-3],
+    "another piece": lambda _, other: other,
+    "no UTF-8": lambda piece, _: piece[:-5] + bytes([piece[-5] ^ 0x80]) + piece[-4:],
+}
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-def exchange(path: Path) -> None:
-    path.write_bytes(path.with_stem("1").read_bytes())
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-5] ^= 0x80  # no UTF-8
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("change", [damage_digit, truncate, exchange, flip])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_piece_that_has_changed_is_computed_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Path], None]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[bytes, bytes], bytes]
 ) -> None:
     pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
     for name in ("0", "1"):
         pieces.write(name, {"loss": [0.25, float(name)]})
     assert list(find_damaged_pieces(pieces.folder)) == []
-    change(pieces.folder / "0.piece")
-    assert list(find_damaged_pieces(pieces.folder)) == [(pieces.folder / "0.piece", "has changed since it was written")]
+    changed, other = pieces.folder / "0.piece", pieces.folder / "1.piece"
+    changed.write_bytes(change(changed.read_bytes(), other.read_bytes()))
+    assert list(find_damaged_pieces(pieces.folder)) == [(changed, "has changed since it was written")]
     with pytest.raises(UserError, match=r"0\.piece has changed since it was written; run again"):
         pieces.read("0")
     assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == {"1"}
