@@ -167,26 +167,25 @@ class TestAssociate:
         assert none.arranged is None
 
 
-class TestRanks:
-    def test_missing_numbers_have_no_rank(self) -> None:
-        ranks = rank_within([[3.0, np.nan, 1.0, 5.0]], [0, 0, 0, 1])
-        np.testing.assert_allclose(ranks, [[2 / 3, np.nan, 1 / 3, 1]])
+def test_missing_numbers_have_no_rank() -> None:
+    ranks = rank_within([[3.0, np.nan, 1.0, 5.0]], [0, 0, 0, 1])
+    np.testing.assert_allclose(ranks, [[2 / 3, np.nan, 1 / 3, 1]])
 
 
-class TestCorrelations:
-    def test_equal_scipy_where_both_are_known(self) -> None:
-        x, y = draw(1.0)
-        x[0, :4] = np.nan
-        y[0, 3:6] = np.nan
-        found = correlate_heads(x, y)
-        for row in range(len(x)):
-            known = ~np.isnan(x[row] + y[row])
-            assert found[row] == pytest.approx(stats.pearsonr(x[row, known], y[row, known]).statistic)
+def test_correlations_equal_scipy_where_both_are_known() -> None:
+    x, y = draw(1.0)
+    x[0, :4] = np.nan
+    y[0, 3:6] = np.nan
+    found = correlate_heads(x, y)
+    for row in range(len(x)):
+        known = ~np.isnan(x[row] + y[row])
+        assert found[row] == pytest.approx(stats.pearsonr(x[row, known], y[row, known]).statistic)
 
-    def test_of_two_heads_or_equal_numbers_there_is_none(self) -> None:
-        assert np.isnan(correlate_heads([1.0, 2.0], [1.0, 2.0]))
-        assert np.isnan(correlate_heads([0.1, 0.1 + 1e-17, 0.1], [1.0, 2.0, 4.0]))
-        assert correlate_heads([1.0, 2.0, 3.0], [-2.0, -4.0, -6.0]) == pytest.approx(-1)
+
+def test_two_heads_or_equal_numbers_have_no_correlation() -> None:
+    assert np.isnan(correlate_heads([1.0, 2.0], [1.0, 2.0]))
+    assert np.isnan(correlate_heads([0.1, 0.1 + 1e-17, 0.1], [1.0, 2.0, 4.0]))
+    assert correlate_heads([1.0, 2.0, 3.0], [-2.0, -4.0, -6.0]) == pytest.approx(-1)
 
 
 COUNT = 5

@@ -55,21 +55,21 @@ class TestTies:
             np.testing.assert_array_equal(profile.precision_upper[:, sink:], 1)
 
 
-class TestNothingToBound:
-    @pytest.mark.parametrize("scale", ["unit", "raw"])
-    def test_values_that_are_all_zero(self, scale: str) -> None:
-        profile = selection_profile(np.full(5, 0.2), np.zeros((5, 3)), scale=scale, sink=False)
-        assert np.isnan(profile.recall_upper).all()
-        assert np.isnan(profile.precision_upper).all()
-        np.testing.assert_array_equal(profile.rho_out, 0)
+@pytest.mark.parametrize("scale", ["unit", "raw"])
+def test_values_that_are_all_zero_have_no_bound(scale: str) -> None:
+    profile = selection_profile(np.full(5, 0.2), np.zeros((5, 3)), scale=scale, sink=False)
+    assert np.isnan(profile.recall_upper).all()
+    assert np.isnan(profile.precision_upper).all()
+    np.testing.assert_array_equal(profile.rho_out, 0)
 
-    def test_values_that_are_mostly_zero_have_no_unit(self) -> None:
-        weights, values = random_head(9, 4, seed=0)
-        values[2:8] = 0
-        profile = selection_profile(weights, values)
-        assert profile.value_scale == 0
-        assert np.isnan(profile.recall_upper).all()
-        assert np.isfinite(selection_profile(weights, values, scale="raw").recall_upper[0, 1:]).all()
+
+def test_values_that_are_mostly_zero_have_no_unit() -> None:
+    weights, values = random_head(9, 4, seed=0)
+    values[2:8] = 0
+    profile = selection_profile(weights, values)
+    assert profile.value_scale == 0
+    assert np.isnan(profile.recall_upper).all()
+    assert np.isfinite(selection_profile(weights, values, scale="raw").recall_upper[0, 1:]).all()
 
 
 Oracle = Callable[..., Any]

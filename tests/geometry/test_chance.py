@@ -114,25 +114,23 @@ class TestGrid:
         assert len(log_grid(1024)) == 41
 
 
-class TestNulls:
-    """What the draws are, and that they are what they are called."""
+@pytest.mark.parametrize("heads", [3, GROUP + 1])
+def test_one_number_as_a_seed_draws_for_every_head_by_its_index(heads: int) -> None:
+    weights, values = grouped(random_head, 2, heads, 30, 4)
+    found = separability(weights, values, draws=1, seed=5)
+    for index in np.ndindex(2, heads):
+        alone = separability(weights[index], values[index[0], 0], draws=1, seed=(5, *index))
+        for name in ("observed", *NULLS):
+            np.testing.assert_array_equal(getattr(found, name)[index], getattr(alone, name))
+    words = np.stack([np.full((2, heads), 5), *np.indices((2, heads))], axis=-1)
+    again = separability(weights, values, draws=1, seed=words)
+    np.testing.assert_array_equal(again.shuffled_values, found.shuffled_values)
 
-    @pytest.mark.parametrize("heads", [3, GROUP + 1])
-    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self, heads: int) -> None:
-        weights, values = grouped(random_head, 2, heads, 30, 4)
-        found = separability(weights, values, draws=1, seed=5)
-        for index in np.ndindex(2, heads):
-            alone = separability(weights[index], values[index[0], 0], draws=1, seed=(5, *index))
-            for name in ("observed", *NULLS):
-                np.testing.assert_array_equal(getattr(found, name)[index], getattr(alone, name))
-        words = np.stack([np.full((2, heads), 5), *np.indices((2, heads))], axis=-1)
-        again = separability(weights, values, draws=1, seed=words)
-        np.testing.assert_array_equal(again.shuffled_values, found.shuffled_values)
 
-    def test_without_draws_there_are_no_nulls(self) -> None:
-        found = separability(*random_head(9, 2, 0), draws=0, seed=0)
-        assert np.isnan([found.random_selection, found.shuffled_values]).all()
-        assert np.isfinite(found.observed).all()
+def test_without_draws_there_are_no_nulls() -> None:
+    found = separability(*random_head(9, 2, 0), draws=0, seed=0)
+    assert np.isnan([found.random_selection, found.shuffled_values]).all()
+    assert np.isfinite(found.observed).all()
 
 
 class TestControls:

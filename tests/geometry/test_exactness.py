@@ -71,22 +71,20 @@ def tensors() -> tuple[np.ndarray, np.ndarray]:
     return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
 
 
-class TestTheEmbeddedModel:
-    """Real tensors: 2 sequences, all layers and heads."""
+def test_counts_of_the_embedded_model(tensors: tuple[np.ndarray, np.ndarray]) -> None:
+    weights, values = tensors
+    for head in np.ndindex(weights.shape[:3]):
+        assert_exact(weights[head], values[head])
 
-    def test_counts(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
-        weights, values = tensors
-        for head in np.ndindex(weights.shape[:3]):
-            assert_exact(weights[head], values[head])
 
-    def test_everything_at_some_n(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
-        weights, values = tensors
-        rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
-        for layer, head in np.ndindex(weights.shape[1:3]):
-            of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
-            profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
-            expected = oracle.profile(*of_head, **asked, sizes=sizes)
-            assert departures(profile, expected, sizes, upper=1e-5) == {}
+def test_everything_of_the_embedded_model_at_some_n(tensors: tuple[np.ndarray, np.ndarray]) -> None:
+    weights, values = tensors
+    rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
+    for layer, head in np.ndindex(weights.shape[1:3]):
+        of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
+        profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
+        expected = oracle.profile(*of_head, **asked, sizes=sizes)
+        assert departures(profile, expected, sizes, upper=1e-5) == {}
 
 
 @pytest.mark.one_case(others="long")
@@ -112,19 +110,19 @@ def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
         np.testing.assert_array_equal(getattr(profile, name)[sizes - 1], sure[name])
 
 
-@pytest.mark.parametrize(("n", "d"), [(64, 256), (1500, 8)])
-def test_the_stated_memory_is_enough_for_one_head_and_for_many(n: int, d: int) -> None:
-    """However many heads: scratch is that of one."""
-    within_stated_memory(*random_head(n, d, 0), (0.5,))
-    within_stated_memory(*grouped(random_head, 3, 2, n, d), (0.5, 5))
+@pytest.mark.parametrize(
+    ("n", "d", "heads", "dtype"),
+    [(64, 256, (), np.float32), (1500, 8, (), np.float32), (1500, 8, (3, 2), np.float32)]
+    + [(256, 64, (40, 1), np.float16), (256, 64, (40, 1), np.float64)],
+)
+def test_the_stated_memory_is_enough(n: int, d: int, heads: tuple[int, ...], dtype: type) -> None:
+    """However many heads, scratch is that of one.
 
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_the_stated_memory_does_not_grow_with_the_heads(dtype: type) -> None:
-    """Nor do the checks of the input or another type take a copy of all of it: value states of twice the bound."""
-    weights, values = random_head(256, 64, 0)
-    values = np.tile(values.astype(dtype), (40, 1, 1))
-    within_stated_memory(weights, values, (0.5,))
+    Nor do the checks of the input or another type take a copy of all of it: of 40 heads, value states of twice the
+    bound.
+    """
+    weights, values = grouped(random_head, *heads, n, d) if heads else random_head(n, d, 0)
+    within_stated_memory(weights, values.astype(dtype), (0.5, 5))
 
 
 def test_no_more_than_a_strip_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +133,7 @@ def test_no_more_than_a_strip_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 def within_stated_memory(weights: np.ndarray, values: np.ndarray, kappas: tuple[float, ...]) -> SelectionProfile:
     """The profile, computed under watch."""
-    selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is recorder
+    selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is recorded
     profile, peak = trace(lambda: selection_profile(weights, values, kappas=kappas))
     results = sum(np.asarray(array).nbytes for array in vars(profile).values())
     assert peak - results <= estimate_scratch_bytes(*values.shape[-2:])

@@ -233,19 +233,10 @@ def test_arrows_of_table_1_where_the_margin_is_positive() -> None:
 
 def test_ends_of_what_is_changed() -> None:
     ends = {name: (row["low"], row["high"]) for name, row in effects(TABLE).items()}
-    assert ends == {
-        "d": (64, 256),
-        "L": (43, 111),  # no more than the plateau can go
-        "N": (2, 4),
-        "a_0": (0.5, 2),
-        "a_min_in": (0.5, 2),
-        "a_max_out": (0.5, 2),
-        "beta": (1.5, 6),
-        "eta": (0.15, 0.6),
-        "omega": (0.15, 0.6),
-        "T_1": (6, 26),
-        "T_2": (26, 47),
-    }
+    of_d, of_n = {"d": (64, 256)}, {"L": (43, 111), "N": (2, 4)}  # L goes no farther than the plateau
+    doubled = dict.fromkeys(("a_0", "a_min_in", "a_max_out"), (0.5, 2))
+    of_phases = {"beta": (1.5, 6), "eta": (0.15, 0.6), "omega": (0.15, 0.6), "T_1": (6, 26), "T_2": (26, 47)}
+    assert ends == of_d | of_n | doubled | of_phases
     limited = effects(replace(TABLE, eta=0.8, omega=2.0))
     assert limited["eta"]["high"] == pytest.approx(0.9)
     assert limited["omega"]["high"] == math.pi

@@ -190,37 +190,35 @@ def test_no_kappa_is_no_upper_bound() -> None:
     assert (profile.rho_out[1:] >= 0).all()
 
 
-class TestDerived:
-    """What follows from the counts, against the definitions read key by key."""
+@given(small_heads())
+def test_what_follows_from_counts_equals_the_definitions(head: tuple[np.ndarray, np.ndarray]) -> None:
+    counts, exact, n = selection_counts(*head), oracle.exact_counts(*head), len(head[0])
+    for size, inside, outside in zip(range(1, n), exact["k_in"], exact["k_out"], strict=True):
+        expected = {"n": size, "n_keys": n}
+        expected |= {name: float(define(size, inside, outside, n)) for name, define in DEFINITIONS.items()}
+        assert expected.keys() == list_derived(SelectionCounts).keys()
+        for name, right in expected.items():
+            found = np.broadcast_to(getattr(counts, name), n - 1)[size - 1]
+            assert found == pytest.approx(right, rel=0, abs=1e-15), name
 
-    @given(small_heads())
-    def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
-        counts, exact, n = selection_counts(*head), oracle.exact_counts(*head), len(head[0])
-        for size, inside, outside in zip(range(1, n), exact["k_in"], exact["k_out"], strict=True):
-            expected = {"n": size, "n_keys": n}
-            expected |= {name: float(define(size, inside, outside, n)) for name, define in DEFINITIONS.items()}
-            assert expected.keys() == list_derived(SelectionCounts).keys()
-            for name, right in expected.items():
-                found = np.broadcast_to(getattr(counts, name), n - 1)[size - 1]
-                assert found == pytest.approx(right, rel=0, abs=1e-15), name
 
-    def test_unknown_counts_stay_unknown(self) -> None:
-        """As heads with fewer keys are stored: −1 beyond their own N."""
-        long, short = (selection_counts(*random_head(n, 4, seed=n)) for n in (9, 6))
-        stacked = SelectionCounts(
-            *(
-                np.stack([getattr(long, name), np.pad(getattr(short, name), (0, 3), constant_values=made.fill)])
-                for name, made in list_declared(SelectionCounts).items()
-            )
+def test_unknown_counts_stay_unknown() -> None:
+    """As heads with fewer keys are stored: −1 beyond their own N."""
+    long, short = (selection_counts(*random_head(n, 4, seed=n)) for n in (9, 6))
+    stacked = SelectionCounts(
+        *(
+            np.stack([getattr(long, name), np.pad(getattr(short, name), (0, 3), constant_values=made.fill)])
+            for name, made in list_declared(SelectionCounts).items()
         )
-        assert stacked.n_keys.tolist() == [9, 6]
-        for name in list_derived(SelectionCounts).keys() - {"n", "n_keys"}:
-            array = getattr(stacked, name)
-            np.testing.assert_array_equal(array[0], getattr(long, name))
-            np.testing.assert_array_equal(array[1, :5], getattr(short, name))
-            assert np.isnan(array[1, 5:]).all()
-        assert stacked.to_arrow().num_rows == 8 + 5
-        assert "6–9 keys" in repr(stacked)
+    )
+    assert stacked.n_keys.tolist() == [9, 6]
+    for name in list_derived(SelectionCounts).keys() - {"n", "n_keys"}:
+        array = getattr(stacked, name)
+        np.testing.assert_array_equal(array[0], getattr(long, name))
+        np.testing.assert_array_equal(array[1, :5], getattr(short, name))
+        assert np.isnan(array[1, 5:]).all()
+    assert stacked.to_arrow().num_rows == 8 + 5
+    assert "6–9 keys" in repr(stacked)
 
 
 class TestShown:

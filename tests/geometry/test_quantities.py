@@ -42,29 +42,29 @@ def columns_of(weights: np.ndarray, values: np.ndarray, *, sink: bool) -> dict[s
     return stored | {"n": np.arange(1, n), "n_keys": np.array(n)}
 
 
-class TestDomains:
-    @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
-    @pytest.mark.parametrize("sink", [True, False])
-    def test_what_is_computed_is_in_its_domain_or_may_be_missing(self, kind: Head, sink: bool) -> None:
-        columns = columns_of(*kind(40, 6, 3), sink=sink)
-        for name in columns.keys() - {"n", "n_keys"}:
-            quantity, found = SELECTION[name], columns[name]
-            assert not outside(quantity, found, columns).any(), name
-            absent = np.isnan(found) if math.isnan(quantity.fill) else found == quantity.fill
-            assert quantity.missing is not None or not absent.any(), name
+@pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("sink", [True, False])
+def test_what_is_computed_is_in_its_domain_or_may_be_missing(kind: Head, sink: bool) -> None:
+    columns = columns_of(*kind(40, 6, 3), sink=sink)
+    for name in columns.keys() - {"n", "n_keys"}:
+        quantity, found = SELECTION[name], columns[name]
+        assert not outside(quantity, found, columns).any(), name
+        absent = np.isnan(found) if math.isnan(quantity.fill) else found == quantity.fill
+        assert quantity.missing is not None or not absent.any(), name
 
-    @pytest.mark.parametrize(
-        ("name", "changed"),
-        [
-            ("k_in", lambda columns: columns["n"] + 1),
-            ("k_out", lambda columns: columns["n_keys"] - columns["n"] + 1),
-            ("r_min", lambda columns: -columns["r_min"]),
-            ("precision_upper", lambda columns: 1 - 1 / (2 * columns["n"] + 1)),
-            ("a_max_in", lambda columns: columns["s_in"] * 1.001),
-            ("norm_s", lambda _: np.array(np.inf)),
-            ("weight_sum", lambda _: np.array(0.0)),
-        ],
-    )
-    def test_what_is_not_would_be_noticed(self, name: str, changed: object) -> None:
-        columns = columns_of(*random_head(40, 6, 3), sink=True)
-        assert outside(SELECTION[name], changed(columns), columns).any()  # type: ignore[operator]
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("k_in", lambda columns: columns["n"] + 1),
+        ("k_out", lambda columns: columns["n_keys"] - columns["n"] + 1),
+        ("r_min", lambda columns: -columns["r_min"]),
+        ("precision_upper", lambda columns: 1 - 1 / (2 * columns["n"] + 1)),
+        ("a_max_in", lambda columns: columns["s_in"] * 1.001),
+        ("norm_s", lambda _: np.array(np.inf)),
+        ("weight_sum", lambda _: np.array(0.0)),
+    ],
+)
+def test_what_is_not_would_be_noticed(name: str, changed: object) -> None:
+    columns = columns_of(*random_head(40, 6, 3), sink=True)
+    assert outside(SELECTION[name], changed(columns), columns).any()  # type: ignore[operator]

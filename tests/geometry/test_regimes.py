@@ -17,6 +17,7 @@ Row = dict[str, Any]
 
 SHAPES = 40
 Q = 19  # Position of the query
+HEIGHTS = {"sink": 9.0, "tail": 5.0, "peak": 3.0, "valley": 0.5, "plateau": 1.0}
 
 
 def head_of(index: int) -> tuple[Row, dict[int, float]]:
@@ -35,12 +36,10 @@ def head_of(index: int) -> tuple[Row, dict[int, float]]:
     positions = np.arange(first, Q + 1)
     weight = rng.choice([0.0, 0.25, 0.5, 1.0], positions.size)
     if rng.random() < 0.5:  # so that regimes come in the paper's order
-        weight = np.array([0.01 * weight[i] + weight_of(fit, int(position)) for i, position in enumerate(positions)])
+        weight = np.array(
+            [0.01 * weight[i] + HEIGHTS[class_of(fit, int(position))] for i, position in enumerate(positions)]
+        )
     return fit, {int(position): float(np.float32(w)) for position, w in zip(positions, weight, strict=True)}
-
-
-def weight_of(fit: Row, position: int) -> float:
-    return {"sink": 9.0, "tail": 5.0, "peak": 3.0, "valley": 0.5, "plateau": 1.0}[class_of(fit, position)]
 
 
 def class_of(fit: Row, position: int) -> str:

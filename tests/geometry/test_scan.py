@@ -7,22 +7,11 @@ import pytest
 
 from geometry import selection_counts, selection_profile
 from geometry.selection import scan
-from geometry.selection.keys import compare_distances
 from geometry.selection.scan import Head, Keys, Strip
 from geometry.selection.upper_bounds import NEAR_0, XI_SMALL, XI_STAR, bound_probability
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures
 from tests.geometry.draws import HEADS, extreme_head, grouped
-
-
-def test_differences_keep_the_last_digits_of_neighbours() -> None:
-    """Two float64 keys one rounding apart, the centre being one of them: y + o − 2s would be rounded to 0."""
-    y = 1 / 3
-    states = np.array([[y], [np.nextafter(y, 1)]])
-    apart = states[1, 0] - y
-    assert compare_distances(states[0], np.ones(2), states, 1, 0) == apart**2
-    assert compare_distances(states[0], np.ones(2), states, 0, 1) == -(apart**2)
-    assert compare_distances(states[0], np.ones(2), states, 1, 1) == 0
 
 
 def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float, float]]:

@@ -51,16 +51,14 @@ class TestComparisons:
         assert compare_with_threshold([5.0, np.nan], 0.0, above=True) == Sides(1, 1)
 
 
-class TestJoined:
-    PARTS = (Sides(0.001, 0.999), Sides(0.02, 0.98), Sides(0.9, 0.1))
+PARTS = (Sides(0.001, 0.999), Sides(0.02, 0.98), Sides(0.9, 0.1))
 
-    def test_a_conjunction_needs_all_parts(self) -> None:
-        assert join_parts(self.PARTS) == Sides(0.9, pytest.approx(0.3))  # type: ignore[arg-type]
-        assert join_parts(self.PARTS[:2]) == Sides(0.02, 1)
 
-    def test_of_alternatives_one_is_enough(self) -> None:
-        assert join_alternatives(self.PARTS) == Sides(0.003, 0.999)
-        assert join_alternatives(self.PARTS[:1]) == self.PARTS[0]
+def test_a_conjunction_needs_all_parts_and_of_alternatives_one_is_enough() -> None:
+    assert join_parts(PARTS) == Sides(0.9, pytest.approx(0.3))  # type: ignore[arg-type]
+    assert join_parts(PARTS[:2]) == Sides(0.02, 1)
+    assert join_alternatives(PARTS) == Sides(0.003, 0.999)
+    assert join_alternatives(PARTS[:1]) == PARTS[0]
 
 
 def adjust_by_closure(p: list[float]) -> list[float]:
@@ -73,22 +71,22 @@ def assert_holm(correct: Callable[[list[float]], list[float]], p: list[float]) -
     np.testing.assert_allclose(correct(p), adjust_by_closure(p))
 
 
-class TestHolm:
-    @given(st.lists(st.floats(0, 1), max_size=7))
-    def test_equals_the_closed_test(self, p: list[float]) -> None:
-        assert_holm(correct_holm, p)
+@given(st.lists(st.floats(0, 1), max_size=7))
+def test_holm_equals_the_closed_test(p: list[float]) -> None:
+    assert_holm(correct_holm, p)
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            lambda p: [min(1.0, len(p) * one) for one in p],  # Bonferroni
-            lambda p: list(stats.false_discovery_control(p)),
-            lambda p: [min(1.0, (len(p) - sorted(p).index(one)) * one) for one in p],  # not monotone
-        ],
-    )
-    def test_other_corrections_would_be_noticed(self, wrong: Callable[[list[float]], list[float]]) -> None:
-        with pytest.raises(AssertionError):
-            assert_holm(wrong, [0.04, 0.01, 0.012, 0.03])
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda p: [min(1.0, len(p) * one) for one in p],  # Bonferroni
+        lambda p: list(stats.false_discovery_control(p)),
+        lambda p: [min(1.0, (len(p) - sorted(p).index(one)) * one) for one in p],  # not monotone
+    ],
+)
+def test_other_corrections_would_be_noticed(wrong: Callable[[list[float]], list[float]]) -> None:
+    with pytest.raises(AssertionError):
+        assert_holm(wrong, [0.04, 0.01, 0.012, 0.03])
 
 
 def needed(distance: float, claims: int = 29) -> int | None:
