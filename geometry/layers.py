@@ -74,13 +74,17 @@ def measure_layer(
     ValueError
         If axes that must agree do not, or a query is not a valid position; or as for ``selection_profile``.
     """
-    _check_queries(first_keys, queries, values.shape[1])
+    if len(first_keys) != len(queries):
+        raise ValueError(f"the {len(first_keys)} first keys do not match the {len(queries)} queries")
+    if not all(0 < query < values.shape[1] for query in queries):
+        raise ValueError(f"queries must be positions from 1 to {values.shape[1] - 1}, got {list(queries)}")
     seen = [slice(int(first), query + 1) for first, query in zip(first_keys, queries, strict=True)]
     _fill_positions(values, seen, out)
     settings: dict[str, Any] = {"kappas": kappas, "scale": scale}
     by_query: list[tuple[F32, slice, Out]] = []
     for index, (keys, of_query) in enumerate(zip(seen, weights, strict=True)):
-        _check_heads(of_query, values)
+        if of_query.shape[1] != values.shape[1] or of_query.shape[0] % values.shape[0]:
+            raise ValueError(f"values {values.shape} do not match weights {of_query.shape} along head or key")
         grouped, states = of_query.reshape(len(values), -1, of_query.shape[-1])[..., keys], values[:, None, keys]
         target: Out = {name: array[index, ...] for name, array in out.items() if SELECTION[name].axes[0] == "query"}
         if keys.stop - keys.start >= 2:  # otherwise nothing is left out
@@ -91,20 +95,6 @@ def measure_layer(
         _fill_group(kv_head, *prepare_scan(states, place), by_query, settings)
     for grouped, keys, target in by_query:
         _fill_totals(grouped, values[:, None, keys], target, sink=keys.start == 0)
-
-
-def _check_queries(first_keys: Sequence[int], queries: Sequence[int], keys: int) -> None:
-    """Raise a ValueError if there are not as many first keys as queries, or a query is not a valid position."""
-    if len(first_keys) != len(queries):
-        raise ValueError(f"the {len(first_keys)} first keys do not match the {len(queries)} queries")
-    if not all(0 < query < keys for query in queries):
-        raise ValueError(f"queries must be positions from 1 to {keys - 1}, got {list(queries)}")
-
-
-def _check_heads(weights: F32, values: F32) -> None:
-    """Raise a ValueError if the heads or the keys of one query do not match those of the value states."""
-    if weights.shape[1] != values.shape[1] or weights.shape[0] % values.shape[0]:
-        raise ValueError(f"values {values.shape} do not match weights {weights.shape} along head or key")
 
 
 def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:

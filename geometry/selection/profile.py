@@ -128,7 +128,11 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
     check_heads(alpha, states)
     with one_blas_thread:
-        return _count_heads(alpha, states)
+        n = alpha.shape[-1]
+        arrays, room = make_arrays(SelectionCounts, broadcast_lead(alpha, states), n, 0), make_room(n)
+        for rows, of_keys, outs in _iterate_places(alpha, states, arrays):
+            count_group(rows, prepare_keys(of_keys), room, outs)
+        return SelectionCounts(**arrays)
 
 
 def estimate_scratch_bytes(n: int, head_dim: int, kappas: int = 1) -> int:
@@ -163,15 +167,6 @@ def _profile_heads(
             out["value_scale"][...], out["weight_sum"][...] = value_scale, of_head.sum(dtype=np.float64)
             restore_lengths(out, keys.exponent)
     return SelectionProfile(**arrays)
-
-
-def _count_heads(weights: NDArray[Any], values: NDArray[Any]) -> SelectionCounts:
-    """The counts of every head, one KV group after another, on the CPU."""
-    n = weights.shape[-1]
-    arrays, room = make_arrays(SelectionCounts, broadcast_lead(weights, values), n, 0), make_room(n)
-    for rows, states, outs in _iterate_places(weights, values, arrays):
-        count_group(rows, prepare_keys(states), room, outs)
-    return SelectionCounts(**arrays)
 
 
 def _iterate_places(

@@ -112,8 +112,10 @@ def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
 
 @pytest.mark.parametrize(
     ("n", "d", "heads", "dtype"),
-    [(64, 256, (), np.float32), (1500, 8, (), np.float32), (1500, 8, (3, 2), np.float32)]
-    + [(256, 64, (40, 1), np.float16), (256, 64, (40, 1), np.float64)],
+    [
+        *((64, 256, (), np.float32), (1500, 8, (), np.float32), (1500, 8, (3, 2), np.float32)),
+        *((256, 64, (40, 1), dtype) for dtype in (np.float16, np.float64)),
+    ],
 )
 def test_the_stated_memory_is_enough(n: int, d: int, heads: tuple[int, ...], dtype: type) -> None:
     """However many heads, scratch is that of one.

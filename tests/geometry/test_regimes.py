@@ -36,9 +36,7 @@ def head_of(index: int) -> tuple[Row, dict[int, float]]:
     positions = np.arange(first, Q + 1)
     weight = rng.choice([0.0, 0.25, 0.5, 1.0], positions.size)
     if rng.random() < 0.5:  # so that regimes come in the paper's order
-        weight = np.array(
-            [0.01 * weight[i] + HEIGHTS[class_of(fit, int(position))] for i, position in enumerate(positions)]
-        )
+        weight = 0.01 * weight + [HEIGHTS[class_of(fit, int(position))] for position in positions]
     return fit, {int(position): float(np.float32(w)) for position, w in zip(positions, weight, strict=True)}
 
 
