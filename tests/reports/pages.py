@@ -55,13 +55,6 @@ class Page(HTMLParser):
         )
         return " ".join(" ".join(parts).split())
 
-    def cells(self, figure: str) -> list[str]:
-        """The cells of the table below a figure, row by row."""
-        starts = [index for index, (tag, _, _) in enumerate(self.elements) if tag == "figure"]
-        (start,) = (index for index in starts if self.elements[index][1]["id"] == figure)
-        end = next((index for index in starts if index > start), len(self.elements))
-        return ["".join(text).rstrip("\n") for tag, _, text in self.elements[start:end] if tag == "td"]
-
 
 def unpacked(text: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(text)))

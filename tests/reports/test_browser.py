@@ -88,25 +88,6 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
     assert browser.log("browser") == []
 
 
-@pytest.mark.slow
-def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, report: ReportSummary) -> None:
-    browser.show(report.path)
-    seen = "return [...document.querySelectorAll('#kinds [role=tabpanel]')].map(panel => panel.checkVisibility())"
-    assert browser.run(seen) == [True, False, False, False, False]
-    browser.run("document.querySelectorAll('#kinds [role=tab]')[2].click()")
-    assert browser.run(seen) == [False, False, True, False, False]
-    browser.wait("return document.querySelector('#chart-kinds-curves-1 svg.marks')")
-    browser.run("document.querySelector('#kinds [aria-selected=true]').focus()")
-    browser.press("\ue014")
-    assert browser.run(seen) == [False, False, False, True, False]
-    assert browser.run("return document.activeElement.id") == "tab-kinds-patterns"
-    browser.run("location.hash = '#kinds-by-layer'")
-    browser.wait(f"{seen}[1]")
-    browser.run("location.hash = '#separation-curves'")
-    browser.wait("return document.getElementById('separation-curves').checkVisibility()")
-    browser.wait("return document.querySelector('#chart-separation-curves svg.marks')")
-
-
 def test_sql_and_commands_have_a_button_that_copies(unfolded: Browser) -> None:
     texts = "document.querySelectorAll('pre.sql, pre.command')"
     assert unfolded.run(f"return [...{texts}].every(text => text.previousElementSibling.matches('button.copy'))")

@@ -6,7 +6,6 @@ import duckdb
 import pytest
 
 from reports.overviews import render_catalogue
-from storage.warehouse.documentation import list_relations
 from tests.reports.driver import Browser
 from tests.reports.pages import Page
 
@@ -20,14 +19,6 @@ def page() -> Page:
 
 def test_the_page_is_the_one_in_the_docs() -> None:
     assert SAVED.read_text(encoding="utf-8") == render_catalogue(), "run the command that the page names"
-
-
-def test_every_relation_has_its_columns_and_links_lead_to_relations(page: Page) -> None:
-    text = page.text("main")
-    names = {attributes["id"] for attributes, _ in page.find("details")}
-    assert names == {relation.name for relation in list_relations()}
-    assert all(column in text for relation in list_relations() for column, _, _ in relation.columns)
-    assert {attributes["href"] for attributes, _ in page.find("a")} <= {f"#{name}" for name in names} | {"#main"}
 
 
 def test_first_rows_are_asked_for_as_they_can_be(page: Page, small: duckdb.DuckDBPyConnection) -> None:

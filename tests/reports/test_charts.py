@@ -9,6 +9,7 @@ import pytest
 import vl_convert
 
 from geometry.selection.example import build_intuition
+from reports import elements
 from reports.assumptions import figures as assumptions
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.families import figures as families
@@ -79,6 +80,19 @@ def test_a_tooltip_writes_shares_for_readers_and_null_not_as_zero(value: float |
     assert "format" not in line
     drawn = {"mark": "text", "encoding": {"text": {"field": line["field"], "type": "nominal"}}}
     spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
+    assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "NaN"), (0.25, "0.25")])
+def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: float | None, text: str) -> None:
+    """The page writes a dash for NaN."""
+    marks = elements.points(alt.Chart().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~g", value="Value")))
+    spec = layer_chart([{"x": 1, "value": value}, {"x": 2, "value": None}], "", "", marks).to_dict()
+    (line,) = spec["layer"][0]["encoding"]["tooltip"]
+    assert (line["type"], line["format"]) == ("quantitative", ".3~g")
+    drawn = {"mark": "text", "encoding": {"text": line}}
+    spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
+    spec.pop("params", None)
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
 
 

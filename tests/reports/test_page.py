@@ -16,15 +16,7 @@ from reports.rendering import pack
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import tables, warehouse
-from tests.reports.conftest import (
-    DEGENERATE,
-    HOSTILE,
-    INDEX,
-    SMALL,
-    THREE,
-    Writer,
-    hostile_study,
-)
+from tests.reports.conftest import DEGENERATE, HOSTILE, INDEX, SMALL, THREE, Writer, hostile_study
 from tests.reports.pages import Page, unpacked
 
 FIGURES = {
@@ -98,13 +90,6 @@ def test_a_name_with_a_quote_stays_a_literal() -> None:
     text = Answer("claims", {"study": "it's"}, pa.table({})).sql
     assert "study = 'it''s'" in text
     assert "$" not in text
-
-
-def test_tables_behind_the_figures_hold_the_rows(page: Page, small: duckdb.DuckDBPyConnection) -> None:
-    rows = small.sql(
-        "SELECT layer, head, count(*), avg(recall) FROM selection WHERE n = 4 GROUP BY ALL ORDER BY ALL"
-    ).fetchall()
-    assert page.cells("recall-map") == [f"{value:.6g}" for row in rows for value in row]
 
 
 def test_nothing_is_loaded_from_elsewhere(page: Page) -> None:

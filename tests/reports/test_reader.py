@@ -230,6 +230,26 @@ return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")])
+def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
+    """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
+    choose(opened, sequence=2, query=23, layer=1, head=4, shown=1)
+    opened.run(HIDE_KEY, share)
+    unseen = "document.querySelector('.reader .unseen').textContent"
+    opened.wait(f"return {unseen}.includes('with {shown} of the weight')")
+    opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
+
+
+HIDE_KEY = """
+const text = document.querySelector('.reader .tokens'), key = text.querySelector('.key');
+Object.assign(text.style, { maxHeight: '3rem', width: '4rem' });
+key.style.setProperty('--share', arguments[0]);
+text.scrollTop = key.offsetTop > text.scrollHeight / 2 ? 0 : text.scrollHeight;
+text.dispatchEvent(new Event('scroll'));
+"""
+
+
+@pytest.mark.slow
 def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
     choose(opened, sequence=0, query=23, layer=0, head=0, shown=3)
     opened.run("document.querySelector('.reader [name=shown]').focus()")

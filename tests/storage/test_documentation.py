@@ -3,11 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from storage.warehouse.documentation import (
-    format_cell,
-    list_examples,
-    render_example,
-)
+from storage.warehouse.documentation import format_cell, list_examples, render_example
 from storage.warehouse.query import query
 from tests.made_up import SMALL, warehouse
 from tests.reports.conftest import HOSTILE

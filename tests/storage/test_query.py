@@ -18,18 +18,14 @@ FOREVER = {
 }
 
 
-def read_interrupted(connection: duckdb.DuckDBPyConnection, text: str) -> None:
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    query(connection, text).read_all()
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("text", FOREVER.values(), ids=FOREVER)
 def test_ctrl_c_stops_a_statement_at_once(text: str) -> None:
     with duckdb.connect() as connection:
         began = time.monotonic()
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            read_interrupted(connection, text)
+            query(connection, text).read_all()
         assert time.monotonic() - began < 20  # without a thread that waits: some minutes
         assert query(connection, "SELECT 42 AS answer").read_all().to_pylist() == [{"answer": 42}]
 

@@ -125,6 +125,16 @@ def test_foreign_and_older_stores_are_refused(tmp_path: Path) -> None:
         SequenceStore.open(store.path, TENSORS)
 
 
+def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_self: ArraySpec, _sizes: dict[str, int]) -> tuple[int, ...]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ArraySpec, "chunk", broken)
+    with pytest.raises(OSError, match="No space"):
+        SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"zarr_format": 3}'])
 def test_a_damaged_store_is_named(tmp_path: Path, text: str) -> None:
     store = tensor_store(tmp_path / "s.zarr")

@@ -7,12 +7,7 @@ import pytest
 
 from storage.errors import UserError
 from storage.files import staging
-from storage.files.staging import (
-    make_staging_path,
-    remove_leftovers,
-    stage_file,
-    write_atomically,
-)
+from storage.files.staging import make_staging_path, remove_leftovers, stage_file, write_atomically
 from tests.storage.leftovers import ended, unfinished
 
 
