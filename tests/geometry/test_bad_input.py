@@ -91,18 +91,11 @@ def draw_states(n: int, d: int) -> None:
     draw_values(BASE, n, d, np.random.default_rng(0))
 
 
-PARAMETERS = {
-    "value_scale": (0.0, math.inf),
-    "lambda_sink": (-0.1,),
-    "beta": (-1.0, math.nan),
-    "rho_0": (1.1,),
-    "p_sink": (1.0, -0.1),
-    "eta": (1.0,),
-    "eta_growth": (math.inf,),
-    "omega": (0.0, 4.0),
-    "t_1": (-1,),
-    "t_2": (5,),
-}
+PARAMETERS = (
+    *(("value_scale", 0.0), ("value_scale", math.inf), ("lambda_sink", -0.1), ("beta", -1.0), ("beta", math.nan)),
+    *(("rho_0", 1.1), ("p_sink", 1.0), ("p_sink", -0.1), ("eta", 1.0), ("eta_growth", math.inf)),
+    *(("omega", 0.0), ("omega", 4.0), ("t_1", -1), ("t_2", 5)),
+)
 NO_GRID, NO_SEED = "n must be ascending whole numbers from 1 to 8 for 9 keys", "seed must be whole numbers ≥ 0"
 GRIDS = ([0], [9], [3, 3], [], [1.0], [[1]], np.array([5, 2], np.uint8))
 OF_LIMITS: tuple[tuple[tuple[Any, ...], dict[str, Any], str], ...] = (
@@ -143,7 +136,7 @@ CASES: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any], str]] 
     *((fit_decay, (y,), {}, "cosine must be cosines") for y in (TWO, [1.0, 1.1, 0.5], [1.0, -np.inf, 0.5])),
     *((fit_phases, (row,), {}, "weight must be non-negative weights") for row in (TWO, -np.ones(9))),
     (fit_phases, (np.ones(9),), {"first": -1}, "weight must be non-negative weights"),
-    *((replace, (BASE,), {name: value}, f"{name} = ") for name, wrong in PARAMETERS.items() for value in wrong),
+    *((replace, (BASE,), {name: value}, f"{name} = ") for name, value in PARAMETERS),
     (weight_profile, (BASE, 1), {}, "n must be"),
     *((draw_states, sizes, {}, "got {} and {}".format(*sizes)) for sizes in ((1, 8), (8, 1))),
     (compare, (), {"draws": 1}, "draws"),

@@ -144,24 +144,19 @@ def test_an_oscillation_to_the_last_position_leaves_no_growth(eta: float, zeros:
     np.testing.assert_allclose(curve(range(40, 251), fitted(fit)), 1e-3 * (1 + eta * np.cos(0.3 * x[40:251])), rtol=0.1)
 
 
-def noisy_head(seed: int) -> np.ndarray:
-    """Four phases under noise, which may bury them."""
-    rng = np.random.default_rng(seed)
-    n = int(rng.choice([40, 100, 200]))
-    t_1, t_2 = np.sort(rng.integers(0, n, 2))
-    eta, omega = rng.uniform(-0.95, 0.95), rng.uniform(0.1, 3.1)
-    values = (0.4, 3e-4, eta, rng.choice([eta / 10, 0.02]), omega, int(t_1), int(t_2))
-    return weights(dict(zip(NAMES, values, strict=True)), n, rng.choice([0.02, 0.1, 0.3, 0.8]), rng)
-
-
 @pytest.mark.parametrize("nested", [True, False])
 def test_untied_fits_no_worse_than_tied(nested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of heads that tied fits with some growth, without which it is no case of untied; the control: without its end."""
     if not nested:
         monkeypatch.setattr(phases, "chain", lambda starts, _: starts)
     ratios = []
-    for seed in range(1320, 1390):
-        content = noisy_head(seed)[1:]
+    for seed in range(1320, 1390):  # four phases under noise, which may bury them
+        rng = np.random.default_rng(seed)
+        n = int(rng.choice([40, 100, 200]))
+        t_1, t_2 = np.sort(rng.integers(0, n, 2))
+        eta, omega = rng.uniform(-0.95, 0.95), rng.uniform(0.1, 3.1)
+        values = (0.4, 3e-4, eta, rng.choice([eta / 10, 0.02]), omega, int(t_1), int(t_2))
+        content = weights(dict(zip(NAMES, values, strict=True)), n, rng.choice([0.02, 0.1, 0.3, 0.8]), rng)[1:]
         fits = phases._fit_variants(phases._prepare_search(content, content > 0, 1, least_edge=0))
         if "tied" in fits and fits["tied"].edges[1] < content.size:
             ratios.append(fits["untied"].rss / fits["tied"].rss)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
 from geometry.quantities import BY_KAPPA, list_declared, list_derived
-from geometry.selection import host, scan
+from geometry.selection import example, host, scan
 from geometry.separation.chance import separability
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, LENGTHS, departures
@@ -184,12 +184,6 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
         selection_profile(*random_head(9, 2, 0), device="cuda")
 
 
-def test_no_kappa_is_no_upper_bound() -> None:
-    profile = selection_profile(*random_head(9, 2, seed=0), kappas=())
-    assert profile.precision_upper.shape == profile.recall_upper.shape == (0, 8)
-    assert (profile.rho_out[1:] >= 0).all()
-
-
 @given(small_heads())
 def test_what_follows_from_counts_equals_the_definitions(head: tuple[np.ndarray, np.ndarray]) -> None:
     counts, exact, n = selection_counts(*head), oracle.exact_counts(*head), len(head[0])
@@ -244,7 +238,8 @@ class TestShown:
                 assert given == wanted, name
 
     def test_without_kappa_heads_or_names_of_axes(self) -> None:
-        _, table = self.table(kappas=())
+        profile, table = self.table(kappas=())
+        assert profile.precision_upper.shape == profile.recall_upper.shape == (2, 3, 0, 11)
         assert table.column("recall_upper").to_pylist() == [[]] * table.num_rows
         weights, values = grouped(random_head, 2, 3, 12, 4)
         assert selection_profile(weights[:0], values[:0]).to_arrow().num_rows == 0
@@ -271,3 +266,19 @@ def test_inputs_are_left_as_they_are() -> None:
         np.testing.assert_array_equal(getattr(profile, name), getattr(fortran, name), err_msg=name)
     np.testing.assert_array_equal(weights, before[0])
     np.testing.assert_array_equal(values, before[1])
+
+
+def test_precision_and_recall_of_figure_1_are_those_of_the_paper() -> None:
+    """By distances from s of the N largest weights, summed one by one, and by the kernels."""
+    found, at = example.build_intuition(), example.SELECTED - 1
+    order = sorted(range(len(found.weights)), key=lambda i: -float(found.weights[i]))
+    y = [float(found.weights[i]) * np.array(found.values[i].tolist()) for i in order]
+    s = sum(y[: example.SELECTED], np.zeros(2))
+    distance = np.array([np.hypot(*(one - s)) for one in y])
+    inside, outside = distance[: example.SELECTED], distance[example.SELECTED :]
+    assert (found.k_in, found.k_out) == ((inside <= outside.min()).sum(), (outside <= inside.max()).sum()) == (2, 5)
+    assert (found.precision, found.recall) == (3 / 8, 2 / 3)
+    assert (found.r_min, found.r_max) == pytest.approx((outside.min(), inside.max()))
+    counts = selection_counts(found.weights, found.values)
+    assert (counts.k_in[at], counts.k_out[at]) == (found.k_in, found.k_out)
+    assert (counts.r_min[at], counts.r_max[at]) == pytest.approx((found.r_min, found.r_max))
