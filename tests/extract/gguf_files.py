@@ -6,7 +6,6 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -46,23 +45,13 @@ _LINEAR: Sizes = {f"linear_{name}": size for name, size in [("num_key_heads", 2)
 }
 
 
-@dataclass(frozen=True)
-class Written:
-    """An architecture with the fields of a small model of it."""
-
-    config: str
-    sizes: Sizes
-    epsilon: str = "rms_norm_eps"
-
-
-WRITTEN: Mapping[str, Written] = {
-    "bloom": Written(
+WRITTEN: Mapping[str, tuple[str, Sizes]] = {
+    "bloom": (
         "BloomConfig",
         {"vocab_size": VOCABULARY, "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
         | {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1},
-        "layer_norm_epsilon",
     ),
-    "falcon": Written(
+    "falcon": (
         "FalconConfig",
         {
             **_SIZES,
@@ -71,33 +60,29 @@ WRITTEN: Mapping[str, Written] = {
             "multi_query": True,
             "tie_word_embeddings": True,
         },
-        "layer_norm_epsilon",
     ),
-    "gemma2": Written(
-        "Gemma2Config", {**_ROTARY, **_GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}
-    ),
-    "gemma3": Written(
+    "gemma2": ("Gemma2Config", {**_ROTARY, **_GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
+    "gemma3": (
         "Gemma3TextConfig",
         {**_ROTARY, **_GEMMA, "num_hidden_layers": 6, "final_logit_softcapping": 3.0}
         | {"rope_parameters": {"full_attention": _ROTATION, "sliding_attention": {**_ROTATION, "rope_theta": 1e4}}},
     ),
-    "gpt2": Written("GPT2Config", {**_SIZES, "n_inner": 96}, "layer_norm_epsilon"),
-    "lfm2": Written(
-        "Lfm2Config",
-        {**_ROTARY, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
-        "norm_eps",
-    ),
-    "llama": Written("LlamaConfig", _ROTARY),
-    "nemotron": Written("NemotronConfig", _PARTIAL, "norm_eps"),
-    "phi3": Written("Phi3Config", {**_PARTIAL, "sliding_window": 16}),
-    "qwen2": Written("Qwen2Config", {**_ROTARY, "head_dim": 32}),
-    "qwen2moe": Written("Qwen2MoeConfig", {**_ROTARY, **_EXPERTS, "shared_expert_intermediate_size": 80}),
-    "qwen3": Written("Qwen3Config", {**_ROTARY, "head_dim": 32}),
-    "qwen35": Written("Qwen3_5TextConfig", {**_ROTARY, **_LINEAR, "head_dim": 16}),
-    "qwen3moe": Written("Qwen3MoeConfig", {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
-    "stablelm": Written("StableLmConfig", _PARTIAL, "layer_norm_eps"),
-    "starcoder2": Written("Starcoder2Config", {**_ROTARY, "sliding_window": 16, "use_bias": True}, "norm_epsilon"),
+    "gpt2": ("GPT2Config", {**_SIZES, "n_inner": 96}),
+    "lfm2": ("Lfm2Config", {**_ROTARY, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
+    "llama": ("LlamaConfig", _ROTARY),
+    "nemotron": ("NemotronConfig", _PARTIAL),
+    "phi3": ("Phi3Config", {**_PARTIAL, "sliding_window": 16}),
+    "qwen2": ("Qwen2Config", {**_ROTARY, "head_dim": 32}),
+    "qwen2moe": ("Qwen2MoeConfig", {**_ROTARY, **_EXPERTS, "shared_expert_intermediate_size": 80}),
+    "qwen3": ("Qwen3Config", {**_ROTARY, "head_dim": 32}),
+    "qwen35": ("Qwen3_5TextConfig", {**_ROTARY, **_LINEAR, "head_dim": 16}),
+    "qwen3moe": ("Qwen3MoeConfig", {**_ROTARY, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "stablelm": ("StableLmConfig", _PARTIAL),
+    "starcoder2": ("Starcoder2Config", {**_ROTARY, "sliding_window": 16, "use_bias": True}),
 }
+"""The configuration and the fields of a small model, by architecture."""
+
+EPSILONS = ("rms_norm_eps", "layer_norm_epsilon", "norm_eps", "layer_norm_eps", "norm_epsilon")
 
 BIASED = ("bloom", "falcon", "gpt2", "nemotron", "stablelm", "starcoder2")
 """Architectures with LayerNorm in place of RMS norms."""
@@ -105,9 +90,9 @@ BIASED = ("bloom", "falcon", "gpt2", "nemotron", "stablelm", "starcoder2")
 
 def make_model(architecture: str, seed: int = 0, **changed: Any) -> PreTrainedModel:
     """A small random model that a GGUF file can describe; biases and weights of norms are not those of new models."""
-    written = WRITTEN[architecture]
+    name, sizes = WRITTEN[architecture]
     torch.manual_seed(seed)
-    config = getattr(transformers, written.config)(**{**written.sizes, **changed})
+    config = getattr(transformers, name)(**{**sizes, **changed})
     with silence_libraries():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     for name, parameter in model.named_parameters():
@@ -129,7 +114,7 @@ def list_entries(architecture: str, config: Any) -> Entries:
         "feed_forward_length": get("ffn_hidden_size", "n_inner", "intermediate_size") or 4 * config.hidden_size,
         "attention.head_count": heads,
         "attention.head_count_kv": 1 if architecture == "falcon" else kv_heads,
-        f"attention.{norm}": getattr(config, WRITTEN[architecture].epsilon),
+        f"attention.{norm}": get(*EPSILONS),
         "attention.key_length": size if get("head_dim") else None,
         "attention.value_length": size if get("head_dim") else None,
         "attention.sliding_window": get("sliding_window"),

@@ -296,10 +296,6 @@ UNLOADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
         config(intermediate_size=32),
         r"down_proj.weight has the shape \[64, 64\], expected \[64, 32\] \(and 8 more\); get the configuration",
     ),
-    "sizes far beyond the weights": (
-        config(intermediate_size=2**40),
-        r"describes 6\d\d(,\d{3}){4} parameters, but its weights hold \d",
-    ),
     "more than quantised weights can hold": (
         config(intermediate_size=25600, quantization_config={"quant_method": "acme"}),
         "parameters, but its weights hold",
@@ -334,7 +330,7 @@ def test_sizes_beyond_memory_are_refused_before_weights_are_read(
         said = outcome(checkpoint) or ""
     assert "needs 0.0 GB of memory, but this machine has 0.0 GB; set dtype: bfloat16" in said
     change_config(checkpoint, intermediate_size=2**40)
-    assert "parameters, but its weights hold" in (outcome(checkpoint) or "")
+    assert re.search(r"describes 6\d\d(,\d{3}){4} parameters, but its weights hold \d", outcome(checkpoint) or "")
     monkeypatch.setattr(checkpoints, "JSON_BYTES", 2**9)
     assert "is larger than 0 MiB" in refusal(checkpoint)
 
