@@ -102,7 +102,6 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def hub(repositories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr(streams, "SHUFFLED_DOCUMENTS", 20)
     monkeypatch.setattr(streams, "PIECE", 2**12)
-    monkeypatch.setattr(streams, "ROWS", 7)  # so that a shard is opened again in a group, and in a batch of its rows
     with reach(repositories, tmp_path, monkeypatch) as served:
         yield served
 
@@ -174,6 +173,18 @@ def test_no_thread_reads_ahead(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) ->
     assert len(read(corpus())) == len(EVERYTHING)
     assert len([asked for asked in hub.asked if asked.endswith(".parquet")]) > SHARDS
     assert threads == {threading.get_ident()}
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
+def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "ROWS", 7)  # so that rows are skipped in a group, in a batch, and over several
+    shards, _ = streams._open_shards(corpus(name))
+    for shard in shards:
+        rows = [row["text"] for row in shard(0)]
+        assert rows == sorted(rows, key=number)
+        for first in (6, 7, 8, 30, 31, 45, len(rows)):
+            assert [row["text"] for row in shard(first)] == rows[first:]
 
 
 @pytest.mark.one_case
