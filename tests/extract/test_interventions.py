@@ -486,12 +486,15 @@ def test_more_sequences_than_the_study_has(opened: OpenedModel) -> None:
         assert said in read_refusal(opened.select_ids, sequences)
 
 
-def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_measurement_goes_on_and_lack_of_memory_is_one_line(
+    opened: OpenedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> object:
         raise torch.OutOfMemoryError
 
     policies = [LargestKeys("same_n", "N=2", np.full((3, 4), 2))]
-    held_out = opened.select_held_out(1)
+    held_out = opened.select_held_out(2)
+    assert [sequence for sequence, _ in measure_sparse_losses(opened, held_out, policies, done=[0])] == [1]
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
     with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):
         next(measure_sparse_losses(opened, held_out, policies))
