@@ -16,7 +16,6 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
-from extract.settings import Shard
 from storage.files.parts import locate_part, read_part, write_parts
 from storage.files.places import LocalPlace
 from storage.warehouse.landing import Landing
@@ -44,11 +43,9 @@ def make(
     return {asset: find_asset(asset).make(work(home, name, study, **how)) for asset in assets}
 
 
-def extract(
-    home: Home, name: str, study: Study | None = None, shard: Shard | None = None, *, replace: bool = False
-) -> ExtractionReport:
-    """Extract tensors, or those of one shard."""
-    return extract_tensors(work(home, name, study, replace=replace), shard)
+def extract(home: Home, name: str, study: Study | None = None, *, replace: bool = False) -> ExtractionReport:
+    """Extract tensors."""
+    return extract_tensors(work(home, name, study, replace=replace))
 
 
 def measure(home: Home, name: str, study: Study | None = None) -> AssetResult:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import yaml
 
+from dagster_project.study.home import Home
+
 TINY = {
     "model": "synthetic",
     "context_length": 48,
@@ -26,3 +28,9 @@ def change(home: Path, **changes: object) -> None:
     """Give the recorded study ``mine`` other settings."""
     studies = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))["studies"]
     write_studies(home, **studies | {"mine": studies["mine"] | changes})
+
+
+def home_with(folder: Path, **studies: object) -> Home:
+    """A data root with these studies and families."""
+    write_studies(folder, **studies)
+    return Home(folder)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -32,6 +33,7 @@ from extract.hub import silence_libraries
 from extract.models.architectures import restore_attention
 from extract.settings import TEXT_BYTES
 from reports.rendering import render_text
+from tests.dagster_project.driver import CHECKOUT
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
 from tests.reports.conftest import HOSTILE
@@ -368,3 +370,10 @@ def test_the_tokenizer_without_bos_begins_with_the_text() -> None:
     tokenizer: PreTrainedTokenizerBase = tiny_tokenizer(bos=False)
     assert analyze(tiny_model(), tokenizer, TEXT).tokens["token"].to_pylist()[0] != BOS
     assert analyze(tiny_model(), TOKENIZER, TEXT, bos="never").tokens["token"].to_pylist()[0] != BOS
+
+
+def test_the_examples_of_the_page_give_what_they_show(mine: Path) -> None:
+    page = CHECKOUT / "docs" / "library.md"
+    found = doctest.testfile(str(page), module_relative=False, globs={"ROOT": mine}, encoding="utf-8")
+    assert found.attempted >= 9
+    assert found.failed == 0

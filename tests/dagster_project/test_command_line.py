@@ -131,18 +131,6 @@ def test_a_question_shows_its_statement_and_its_answer(landed_root: Path) -> Non
     assert list(rows[0])[:4] == ["layer", "Retriever", "Mixer", "Reset"]
 
 
-@pytest.mark.slow
-def test_the_page_has_every_question_and_mistakes_are_one_line(landed_root: Path) -> None:
-    page = attention_geometry("tour", "--format", "markdown", home=landed_root).text
-    assert page.count("\n## ") == page.count("\n```sql\n") == len(list_examples())
-    assert "Results are of the study small." in page
-    for arguments, said in (
-        ((0,), "The tour has no question 0; choose from 1 to"),
-        ((3, "--study", "other"), "There is no landed study 'other'; choose from small"),
-    ):
-        assert said in attention_geometry("tour", *arguments, home=landed_root).complaint
-
-
 def test_the_schema_lists_what_there_is_and_describes_one() -> None:
     assert attention_geometry("schema", "--html").text == render_catalogue()
     listed = attention_geometry("schema").text

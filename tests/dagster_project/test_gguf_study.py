@@ -1,13 +1,16 @@
-"""A study of a GGUF file from the command line to the page, with its twin and its effects."""
+"""Studies of GGUF files from the command line to the page: one with its twin and its effects, and the shipped one."""
 
 from pathlib import Path
 
 import pytest
 
 import storage
+from gallery.__main__ import FOLDER, load_tables, read_tables
+from storage.warehouse.connection import connect
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.recorded import write_studies
 from tests.extract.gguf_files import write_gguf
+from tests.shipped import run_shipped
 
 EFFECTS = {"sequences": 2, "held_out": 1, "draws": 1, "budgets": [0.5]}
 
@@ -32,3 +35,24 @@ def test_tables_and_pages_name_model_weights_and_text_by_what_they_are(tmp_path:
     assert "The model (Q4_1, dequantised to float32) reads <strong>English prose</strong>" in page
     assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
+
+
+SAME = ("claim", "statement", "verdict", "beyond_twin")
+"""What of a claim does not depend on rounding."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_gallery_says_what_its_study_finds_today(tmp_path_factory: pytest.TempPathFactory) -> None:
+    stored = load_tables(FOLDER)
+    name = stored["smollm2.study"][0]["study"]
+    with connect(run_shipped(name, tmp_path_factory) / "warehouse") as connection:
+        found = {table: rows.to_pylist() for table, rows in read_tables(connection, "smollm2", name).items()}
+    assert [row["fact"] for row in found["smollm2.facts"]] == [row["fact"] for row in stored["smollm2.facts"]]
+    for mine, today in zip(stored["smollm2.claims"], found["smollm2.claims"], strict=True):
+        assert [today[column] for column in SAME] == [mine[column] for column in SAME]
+        assert len(today["parts"]) == len(mine["parts"])
+        for one, other in zip(mine["parts"], today["parts"], strict=True):
+            assert one["value"] == pytest.approx(other["value"], rel=0.02, abs=0.002)
+    heads = [[(row["layer"], row["head"]) for row in of["induction_heads"]][:2] for of in (stored, found)]
+    assert heads[0] == heads[1]

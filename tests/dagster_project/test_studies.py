@@ -1,21 +1,32 @@
-"""``studies.yaml``: whatever stands in it is read or refused in one line, and what is recorded is read back."""
+"""``studies.yaml``: whatever stands in it is read or refused in one line, and what is recorded is read back.
 
+An entry that is a family becomes studies, which run in order; one that fails stops no other.
+"""
+
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_project.study.families import expand_families
-from dagster_project.study.home import NAME, Home
+from dagster_project.command import runs
+from dagster_project.definitions import defs
+from dagster_project.defs import schedules as sensors
+from dagster_project.study.families import Family, expand_families
+from dagster_project.study.home import HOME_VARIABLE, NAME, Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import (
+    expand_names,
     find_study,
+    list_families,
+    list_readable_studies,
     list_studies,
     locate_shipped_file,
     parse_study,
@@ -24,6 +35,8 @@ from dagster_project.study.studies import (
     record_tentatively,
 )
 from storage.errors import UserError
+from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.recorded import TINY, home_with, write_studies
 
 DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1}
 
@@ -155,3 +168,198 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
     study = find_study(Home(tmp_path), "a")
     assert (study.model.id, study.corpus.id) == (f"{tmp_path}/m", f"{tmp_path}/book.txt")
     assert study.corpus.pack
+
+
+SIZES = {**TINY, "family": {"context_length": [16, 24, 20]}}
+"""A family whose members take a moment; the order is that of the list."""
+
+PAIR = {**TINY, "family": {"context_length": [16, 12]}}
+PAIR_MEMBERS = ("sizes-16", "sizes-12")
+
+
+@pytest.mark.parametrize(
+    ("axis", "listed", "members", "found"),
+    [
+        ("context_length", [16, 8], ["sizes-16", "sizes-8"], [16, 8]),
+        ("dtype", ["float32", "bfloat16"], ["sizes-float32", "sizes-bfloat16"], ["float32", "bfloat16"]),
+        ("revision", ["step0", "refs/pr/3"], ["sizes-step0", "sizes-3"], ["step0", "refs/pr/3"]),
+        ("gguf", ["M.Q8_0.gguf", "M.Q4_1.gguf"], ["sizes-m.q8_0", "sizes-m.q4_1"], ["M.Q8_0.gguf", "M.Q4_1.gguf"]),
+        ("model", ["a/One B", "b/two"], ["sizes-one-b", "sizes-two"], ["a/One B", "b/two"]),
+    ],
+)
+def test_a_family_is_a_study_for_each_value(
+    tmp_path: Path, axis: str, listed: list[object], members: list[str], found: list[object]
+) -> None:
+    template = {**DESCRIBED, "model": {"id": "some/where"}} if axis in {"revision", "gguf"} else DESCRIBED
+    home = home_with(tmp_path, sizes={**template, "family": {axis: listed}})
+    family = list_families(home)["sizes"]
+    assert (family.axis, list(family.members)) == (axis, members)
+    studies = [find_study(home, member) for member in members]
+    given = [getattr(study.model if axis in {"revision", "gguf"} else study, axis) for study in studies]
+    assert [each.id if axis == "model" else each for each in given] == found
+    assert {study.corpus.id for study in studies} == {"embedded"}
+    assert list(read_studies(home.studies_file)) == members
+    assert expand_names(home, ["sizes", "embedded", members[0]]) == [*members, "embedded"]
+
+
+def test_members_that_are_named_differ_in_their_settings(tmp_path: Path) -> None:
+    changes = {"full": {}, "half": {"dtype": "bfloat16"}, "other": {"model": {"weights": "random"}}}
+    home = home_with(tmp_path, mine={**DESCRIBED, "family": {"precision": changes}})
+    assert list_families(home)["mine"] == Family(
+        "mine", "precision", {f"mine-{name}": name for name in ("full", "half", "other")}
+    )
+    full, half, other = (find_study(home, f"mine-{name}") for name in changes)
+    assert full == parse_study("mine", DESCRIBED, "test")
+    assert (half.dtype, half.model) == ("bfloat16", full.model)
+    assert (other.model.id, other.model.weights, other.dtype) == ("embedded", "random", "float32")
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        (["step0", "step1"], "should be one axis with its values"),
+        ({"dtype": ["float32", "bfloat16"], "context_length": [8, 16]}, "should be one axis with its values"),
+        ({"context_length": [8]}, "should list 2 to 1000 values"),
+        ({"flavour": ["sweet", "sour"]}, "unknown axis 'flavour'; the axes are model, revision, gguf, quantised, "),
+        ({"model": ["a/same", "b/same"]}, "no name, or the same"),
+        ({"model": ["日", "b"]}, "no name, or the same"),
+        ({"context_length": [8, 1.5]}, "should list names or whole numbers, found 1.5"),
+        ({"precision": {"full": {}, "half": "bfloat16"}}, "should be the settings in which this member differs"),
+        ({"context_length": [8, 16]}, "has a member 'clash-16', but another entry has this name"),
+    ],
+)
+def test_a_family_with_an_error_is_refused_and_hides_no_other(tmp_path: Path, family: object, told: str) -> None:
+    name = "clash"
+    entries = {name: {**DESCRIBED, "family": family}, "good": DESCRIBED, "clash-16": DESCRIBED, "sizes": SIZES}
+    home = home_with(tmp_path, **entries)
+    found, errors = list_readable_studies(home)
+    assert {"good", "clash-16", "sizes-24"} <= found.keys()
+    assert list(errors) == [name]
+    assert told in str(errors[name])
+    assert "\n" not in str(errors[name])
+    assert f"family '{name}'" in str(errors[name]) or f"study '{name}', field 'family'" in str(errors[name])
+    with pytest.raises(UserError, match=name):
+        find_study(home, name)
+    assert find_study(home, "good") == parse_study("good", DESCRIBED, "test")
+    assert attention_geometry("run", name, home=tmp_path).complaint == str(errors[name])
+
+
+def test_names_of_families_are_taken(tmp_path: Path) -> None:
+    home = home_with(tmp_path, sizes=SIZES, embedded=SIZES)
+    assert find_study(home, "sizes-16").context_length == 16
+    with pytest.raises(UserError, match="name of a family"):
+        record_study(home, "sizes", DESCRIBED)
+    write_studies(tmp_path, embedded=SIZES)
+    assert list_families(home).get("embedded") is None, "a shipped study is hidden by a family"
+    with pytest.raises(UserError, match="family of studies; name one of them, such as sizes-16"):
+        find_study(home_with(tmp_path, sizes=SIZES), "sizes")
+
+
+def test_members_run_in_order_and_one_that_fails_stops_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home_with(tmp_path, sizes=SIZES)
+    asked: list[str] = []
+
+    def run(_home: Home, name: str, **_how: object) -> list[str]:
+        asked.append(name)
+        if name == "sizes-24":
+            raise OSError("The disk\nis full")
+        return []
+
+    monkeypatch.setattr(runs, "run_study", run)
+    done = attention_geometry("run", "sizes", "--json", home=tmp_path)
+    assert asked == ["sizes-16", "sizes-24", "sizes-20"]
+    outcomes = {row["study"]: row["outcome"] for row in map(json.loads, done.text.splitlines())}
+    assert (outcomes["sizes-16"], outcomes["sizes-20"]) == ("done", "done")
+    assert "The disk is full" in outcomes["sizes-24"]
+    assert done.code == 1
+    assert "1 of 3 studies of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
+    home = home_with(
+        tmp_path, sizes={**PAIR, "keep_tensors": False}, lost={**TINY, "family": {"context_length": [8, 40]}}
+    )
+    done = attention_geometry("run", "sizes", home=tmp_path)
+    assert done.code == 0, done.errors
+    assert all(home.report(name).exists() for name in PAIR_MEMBERS)
+    assert not any(path.name.endswith(".npy") for path in (tmp_path / "tensors").rglob("*"))
+    before = files(tmp_path)
+    again = attention_geometry("run", "sizes", home=tmp_path)
+    assert again.errors.count("assets are current") == 2
+    assert files(tmp_path) == before
+    listed = attention_geometry("studies", home=tmp_path, COLUMNS="200").text
+    assert "2 studies by context_length: 2 reported" in listed
+    assert "2 studies by context_length: 2 not run" in listed
+    assert "sizes-16" not in listed
+    assert "sizes-16" in attention_geometry("studies", "sizes", home=tmp_path).text
+    rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
+    assert [row["study"] for row in rows if row["family"] == "sizes"] == [*PAIR_MEMBERS]
+    assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
+    assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*PAIR_MEMBERS, "sizes"], "fresh")
+    assert describe(tmp_path, "sizes").startswith("family of 2 studies, current")
+    assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
+    assert not list((tmp_path / "warehouse").glob("*.duckdb"))
+    assert {*PAIR_MEMBERS} <= set(list_studies(home))
+
+
+def plan_refresh(home: Path, *names: str) -> dict[str, str]:
+    """What a refresh would do with each study and family: its state, and why it is stale."""
+    told = attention_geometry("refresh", *names, "--dry-run", "--json", home=home).text.splitlines()
+    return {row["study"]: row["reasons"] for row in map(json.loads, told) if row["state"] != "never run"}
+
+
+def describe(home: Path, name: str) -> str:
+    """The state that ``doctor`` tells of a published database."""
+    stores = json.loads(attention_geometry("doctor", "--json", home=home).text)["stores"]
+    (found,) = [row["state"] for row in stores if (row["store"], row["study"]) == ("warehouse", name)]
+    return str(found)
+
+
+def ask_sensor(home: Home, monkeypatch: pytest.MonkeyPatch, running: str = "") -> list[str]:
+    """The families that the sensor would make again."""
+    monkeypatch.setenv(HOME_VARIABLE, str(home.root))
+    monkeypatch.setattr(sensors, "find_unended_runs", lambda _: {running: "run"})
+    loaded = defs()
+    given: dict[str, Any] = {"repository_def": loaded.get_repository_def()}
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        dg.partition_loading_context(dynamic_partitions_store=instance),
+        dg.build_sensor_context(instance=instance, **given) as context,
+    ):
+        tick = loaded.resolve_sensor_def("families_current").evaluate_tick(context)
+        assert {*list_families(home)} <= set(instance.get_dynamic_partitions("family"))
+    return [str(request.partition_key) for request in tick.run_requests]
+
+
+@pytest.mark.long
+def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = home_with(tmp_path, sizes=SIZES)
+    assert plan_refresh(tmp_path)["sizes"] == "stale"
+    assert ask_sensor(home, monkeypatch) == []
+    for member in ("sizes-16", "sizes-24"):
+        assert attention_geometry("run", member, home=tmp_path).code == 0
+    assert ask_sensor(home, monkeypatch, running="sizes-20") == []
+    assert ask_sensor(home, monkeypatch) == ["sizes"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("family", ["sizes"])
+        assert defs().resolve_job_def("families").execute_in_process(instance=instance, partition_key="sizes").success
+    assert ask_sensor(home, monkeypatch) == []
+    assert "Without results: 20." in (home.families / "sizes.html").read_text(encoding="utf-8")
+    assert describe(tmp_path, "sizes").startswith("family of 3 studies; missing: sizes-20, current")
+    done = attention_geometry("refresh", "sizes", "--json", home=tmp_path)
+    outcomes = {row["study"]: row["outcome"] for row in map(json.loads, done.text.splitlines())}
+    assert outcomes == {"sizes-16": "", "sizes-24": "", "sizes-20": "done", "sizes": "done"}
+    assert "Without results" not in (home.families / "sizes.html").read_text(encoding="utf-8")
+    assert plan_refresh(tmp_path, "sizes-16") == {"sizes-16": "fresh", "sizes": "fresh"}
+    (home.families / "sizes.html").unlink()
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: page: missing"
+    write_studies(tmp_path, sizes={**TINY, "family": {"context_length": [24, 16]}})
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: tables: made from other sizes-20"
+    write_studies(tmp_path, sizes={**TINY, "family": {"context_length": [24, 16, 20]}})
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: tables: made from other order of members"
+    assert "stale (tables: made from other order of members)" in describe(tmp_path, "sizes")
+    write_studies(tmp_path)
+    assert "that no entry defines: attention-geometry clear sizes" in describe(tmp_path, "sizes")
+    assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
+    assert not (tmp_path / "warehouse" / "sizes.duckdb").exists()

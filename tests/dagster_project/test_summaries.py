@@ -1,6 +1,7 @@
 """The assets between metrics and warehouse: their numbers beside literal ones, and when they are rebuilt."""
 
 import gc
+import math
 import tracemalloc
 from collections.abc import Callable
 from itertools import count, permutations
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis import passes
+from dagster_project.analysis import fits, passes
 from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
@@ -528,3 +529,23 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     stored = 4 * 2 * KEYS * (3 * 4 + 2 * HEAD_DIM)  # weights and value states of a sequence
     for step, peak in few.items():
         assert many[step] - peak <= more * (grown.get(step, 0) + stored / 3) + 2**20, step
+
+
+BIC = {"bic_plateau": 10.0, "bic_growth": 8.0, "bic_tied": 5.0, "bic_untied": math.nan, "effective_points": 2.0}
+
+
+def test_an_oscillation_that_could_not_be_fitted_has_no_strength() -> None:
+    assert fits.measure_oscillation(BIC) == 1.5
+    assert math.isnan(fits.measure_oscillation(BIC | {"bic_tied": math.nan}))
+
+
+@pytest.mark.parametrize("way", [-2000.0, -1.0, 0.0, 1.0, 2000.0])
+def test_ends_of_an_interval_of_a_weight_are_weights(way: float) -> None:
+    weight = np.array([0, 1e-20, 0.3, math.nan])
+    scaled = fits._scale_weight(weight, np.full(4, way))
+    assert np.isnan(scaled[3])
+    assert scaled[0] == 0
+    assert ((scaled[1:3] > 0) & (scaled[1:3] <= 1)).all()
+    assert ((scaled[:3] - weight[:3]) * way >= 0).all()
+    if abs(way) == 1:
+        assert scaled[1] == pytest.approx(1e-20 * math.exp(way))

@@ -97,11 +97,3 @@ def test_the_criterion_finds_the_oscillation_and_the_floor(planted: duckdb.DuckD
     assert found
     for row in found:  # two value states with the same cosine to the sink are not orthogonal
         assert row["floor"] == pytest.approx(row["rho_0"] ** 2, abs=0.05)
-
-
-@pytest.mark.slow
-def test_table_1_has_every_parameter(planted: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(planted, "SELECT parameter, effect, paper_effect, agrees FROM parameter_effects")
-    found = {row["parameter"]: row for row in rows}
-    assert set(found) == {"d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2"}
-    assert all(found[name]["agrees"] for name in ("d", "L", "a_0", "a_min_in", "a_max_out")), found

@@ -16,18 +16,11 @@ from dagster_project.upkeep.plan import plan
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import home_with
 
 TABLES = tuple(name for name in NAMES if name not in planning.SHOWING)  # The assets that a study needs of its twin
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
-
-
-def home_with(folder: Path, **studies: dict[str, object]) -> Home:
-    """A data root with these studies."""
-    home = Home(folder)
-    home.prepare()
-    home.studies_file.write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
-    return home
 
 
 def note_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...], object]]:
