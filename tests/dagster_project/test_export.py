@@ -207,27 +207,6 @@ def test_metrics_of_rows_are_those_of_float64(tree: Path, mine: Path, weights: n
         assert read_head(tree, layer, head)["histogram"]["bin_values"] == histogram.tolist()
 
 
-def test_metrics_of_tables_are_theirs(tree: Path, mine: Path) -> None:
-    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
-        levels = connection.sql("""
-            SELECT layer, head, avg(recall), avg(specificity), avg(rho_0::DOUBLE), stddev(rho_0::DOUBLE)
-            FROM head_levels JOIN heads USING (layer, head) JOIN sink_similarity USING (sequence, layer, kv_head)
-            GROUP BY ALL ORDER BY ALL
-        """).fetchall()
-        sinks = connection.sql("""
-            SELECT layer, head, avg(sink) FROM head_patterns WHERE text = 'corpus' GROUP BY ALL ORDER BY ALL
-        """).fetchall()
-    rows = {(row["layer"], row["head"]): row for row in load(tree / "scatter_data.json")}
-    assert [list(place) for *place, _ in sinks] == HEADS
-    for layer, head, recall, specificity, rho_0, sd in levels:
-        row, reach = rows[layer, head], 3.182446305284263 * sd / 2  # t of 3 degrees of freedom
-        assert row["recall_last_query"] == pytest.approx(recall)
-        assert row["specificity_last_query"] == pytest.approx(specificity)
-        assert (row["rho_0"], row["rho_0_high"]) == pytest.approx((rho_0, min(1, rho_0 + reach)))
-    for layer, head, sink in sinks:
-        assert rows[layer, head]["sink_share"] == pytest.approx(sink)
-
-
 def test_distances_and_tokens_are_those_of_the_examples(tree: Path) -> None:
     found = read_head(tree, 1, 2)
     distances, queries, keys = Counter[int](), Counter[str](), Counter[str]()

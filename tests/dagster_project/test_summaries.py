@@ -24,7 +24,6 @@ from geometry.assumptions.phases import fit_phases
 from geometry.bounds.lower import INGREDIENTS, Ingredients, lower_bounds, margin
 from geometry.grids import log_grid
 from geometry.quantities import SELECTION
-from geometry.selection.metrics import average_levels, follow_cosines
 from geometry.statistics.intervals import average_known
 from storage.errors import UserError
 from storage.files.parts import read_inputs
@@ -364,26 +363,6 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
 def read_margins(arrays: dict[str, np.ndarray], at: tuple[Any, ...], scale: np.ndarray | float) -> np.ndarray:
     """Δ/B of some selections."""
     return margin(Ingredients(**{name: arrays[name][at] for name in INGREDIENTS}), scale)
-
-
-def test_levels_of_heads_are_those_of_every_sequence(home: Home) -> None:
-    """Whose means over ln N ``tests.geometry.test_metrics`` reads slowly."""
-    metrics, found = making.open_metrics(home, NAME, STUDY), rows(home, "head_levels")
-    places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
-    assert len(places) == len(found) == 5 * 3 * 2 * 4
-    (k_in, k_out), names = read_counts(home), ("r_min", "norm_s", "cos_sink", "cos_last", "value_scale", *INGREDIENTS)
-    arrays = {name: np.asarray(metrics.array(name)[:]) for name in names}
-    for query, layer in PLACES:
-        keys = count_keys(query, layer)
-        at = (slice(None), query, layer, slice(None), slice(keys - 1))
-        scale = arrays["value_scale"][:, query, layer].astype(np.float64).repeat(2, axis=1)[..., None]
-        counts = (of[at].astype(np.int32) for of in (k_in, k_out))
-        radii = (arrays[name][at] for name in ("r_min", "norm_s"))
-        levels = average_levels(*counts, *radii, read_margins(arrays, at, scale), keys)
-        levels |= follow_cosines(*(arrays[name][at] for name in ("cos_sink", "cos_last", "a_0")))
-        for sequence, head in np.ndindex(5, 4):
-            wanted = {name: float(level[sequence, head]) for name, level in levels.items()}
-            assert near(places[sequence, QUERIES[query], layer, head], wanted, rel=1e-6)
 
 
 def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
