@@ -20,11 +20,9 @@ import typer
 from typer.main import get_command
 
 import storage
-from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.command import options, output
 from dagster_project.command.cli import app
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
 from extract.models import checks
 from reports.overviews import render_catalogue
 from storage.errors import UserError
@@ -42,18 +40,6 @@ def test_the_data_root_may_be_named_before_or_after_the_command(mine: Path, tmp_
     assert attention_geometry("--home", mine, *COUNT, cwd=tmp_path).text == '"c"\n1\n'
     assert attention_geometry(*COUNT, "--home", mine, cwd=tmp_path).text == '"c"\n1\n'
     assert attention_geometry(*COUNT, cwd=tmp_path).text == '"c"\n0\n'
-
-
-def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
-    found = attention_geometry("doctor", home=mine)
-    assert (found.code, found.errors) == (0, "")
-    for word in ("torch", "duckdb", "zarr", "cpu", "free space", "published", "written"):
-        assert word in found.text
-    study = find_study(Home(mine), "mine")
-    tables = sum(len(step.tables) for step in SUMMARIES if step.is_wanted(study))
-    for kind, state in (("tensors", "4 sequences"), ("metrics", "2 layers"), ("parts", f"{tables} tables")):
-        assert re.search(rf"{kind} +│ mine +│ complete: {state}", found.text)
-    assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 
 def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> None:

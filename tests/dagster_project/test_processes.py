@@ -115,34 +115,6 @@ def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     check(*interrupt([*LOADING, "run", "tiny", "--home", tmp_path]))
 
 
-ENDINGS = """
-import atexit, sys
-from types import ModuleType
-from dagster_project.command import cli, program
-
-class Taken:
-    def __del__(self):
-        print("taken apart", flush=True)
-
-def main():
-    sys.modules["kept"] = kept = ModuleType("kept")
-    kept.taken = Taken()
-    atexit.register(print, "handled")
-    print("written")
-    {end}
-
-cli.main = main
-program.program()
-"""
-
-
-@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("1 / 0", 1)])
-def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
-    done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
-    assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
-
-
 def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
     """A file that is opened while standard output is closed would get its number, and with it all that is printed."""
     code = (

@@ -48,13 +48,6 @@ def states(home: Path) -> dict[str, tuple[bytes, int]]:
     }
 
 
-def changed(before: dict[str, tuple[bytes, int]], after: dict[str, tuple[bytes, int]]) -> set[str]:
-    """The files that were written, but Dagster's records and locks."""
-    assert before.keys() <= after.keys()
-    written = {name for name, state in after.items() if state != before.get(name)}
-    return {name for name in written if not name.startswith(("dagster", "locks", "warehouse/.")) and "." in name[1:]}
-
-
 def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path) -> None:
     before = states(copied)
     done = subprocess.run(
@@ -72,19 +65,6 @@ def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path
     assert f"Report: {copied}/reports/mine.html" in done.stdout
     assert "mine: mean over heads and sequences" in done.stdout
     assert states(copied) == before
-
-
-@pytest.mark.long
-def test_what_follows_from_a_forced_asset_is_rebuilt_too(copied: Path) -> None:
-    before, rows = states(copied), attention_geometry(*ROWS, home=copied)
-    done = attention_geometry("run", "mine", "--force", "head_patterns", home=copied)
-    assert done.code == 0, done.errors
-    rebuilt = ("head_patterns", "warehouse", "claims", "report")
-    assert done.errors.startswith(f"mine: current: all but {', '.join(rebuilt)}\n")
-    parts = {path.relative_to(copied).as_posix() for path in copied.glob("parts/mine/head_patterns-*/*")}
-    written = {*parts, "warehouse/mine.duckdb", "warehouse/open.sql"}
-    assert changed(before, states(copied)) == written | {"reports/mine.html", "index.html"}
-    assert attention_geometry(*ROWS, home=copied) == rows
 
 
 def test_what_cannot_be_forced_is_refused(mine: Path) -> None:

@@ -96,23 +96,6 @@ def test_rows_of_a_head_are_those_of_exact_arithmetic(
         assert near(row, wanted | columns("difference", of_mean(value - null_value, DIFFERENCE)), abs_=1e-6)
 
 
-def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
-    """Of every N the mean of the heads that have it."""
-    heads, model = rows(home, "separability"), rows(home, "separability_model")
-    at = [(row["query"], row["null_model"], row["measure"], row["n"]) for row in model]
-    wanted = [n for n in GRID for query in QUERIES if n <= query]
-    assert len(at) == len(set(at)) == len(wanted) * len(NULLS) * len(MEASURES)
-    by_place: dict[tuple[Any, ...], list[Row]] = {}
-    for row in heads:
-        by_place.setdefault((row["query"], row["null_model"], row["measure"], row["n"]), []).append(row)
-    for place, row in zip(at, model, strict=True):
-        of_heads = by_place[place]
-        assert row["heads"] == len(of_heads)
-        for name in ("value", "null_value", "difference"):
-            assert row[name] == pytest.approx(np.mean([one[name] for one in of_heads]), abs=1e-9)
-    assert {row["heads"] for row in model} == {4, 8}  # a window hides the largest N from a layer
-
-
 @pytest.mark.slow
 def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home: Home) -> None:
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)

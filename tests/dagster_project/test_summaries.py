@@ -26,8 +26,6 @@ from geometry.grids import log_grid
 from geometry.quantities import SELECTION
 from geometry.statistics.intervals import average_known
 from storage.errors import UserError
-from storage.files.parts import read_inputs
-from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -423,33 +421,6 @@ def test_means_are_the_same_however_much_is_read(home: Home, monkeypatch: pytest
         assert texts[0] == texts[1], table
         numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
         assert all(map(near, some, numbers)), table
-
-
-def read_versions(home: Home, table: str) -> dict[str, int]:
-    """What the only part of a table says that it was made by."""
-    made = read_inputs(LocalPlace(making.find_part(home, NAME, table).parent))
-    assert made is not None
-    versions: dict[str, int] = made["inputs"]["versions"]
-    return versions
-
-
-def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -> None:
-    name = "assumption_norms"
-    path = making.find_part(home, NAME, name)
-    before, version = path.stat().st_mtime_ns, int(find_asset(name).version())
-    again = making.summarise(home, NAME, STUDY, [name])[name]
-    assert (again.metadata["rows of assumption_norms"], path.stat().st_mtime_ns) == (4, before)
-    rows_made = 4 + 4 * 5 + 4 * SIZES["key"]  # of KV heads, of these in each sequence, at each position
-    assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == rows_made
-    assert path.stat().st_mtime_ns > before
-    assert read_versions(home, name) == {name: version}
-    with making.at_version(name, version + 1):
-        making.summarise(home, NAME, STUDY, [name])
-        assert read_versions(home, name) == {name: version + 1}
-    with pytest.raises(UserError, match=r"'assumption_norms' of study 'drawn' was made by a newer version"):
-        making.land(home, NAME, STUDY)
-    making.summarise(home, NAME, STUDY, [name])
-    assert read_versions(home, name) == {name: version}
 
 
 def test_nothing_is_computed_from_stale_tables(home: Home) -> None:

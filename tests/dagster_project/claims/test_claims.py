@@ -13,7 +13,6 @@ import pytest
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.judging import (
     CLAIMS,
-    MEASURES,
     SUBJECTS,
     Judgement,
     Requirement,
@@ -21,8 +20,6 @@ from dagster_project.analysis.claims.judging import (
     correct_claims,
     count_needed,
     decide_claims,
-    estimate_sample,
-    find_measure,
     judge_claim,
     settle_claims,
     subtract_twin,
@@ -302,13 +299,3 @@ def test_measures_are_those_of_the_arrays() -> None:
 def by_sequence(tables: Tables, table: str, column: str) -> np.ndarray:
     """The values of a column whose rows are in order of the sequence, (sequence, rows)."""
     return np.asarray(tables[table][column]).reshape(SEQUENCES, -1)
-
-
-def test_measures_are_declared_with_their_scales() -> None:
-    """Every measure that a claim tests is declared, and its value lies in its domain."""
-    assert {part.measure.partition("[")[0] for claim in CLAIMS for part in claim.parts} <= set(MEASURES)
-    for subject in set(SUBJECT_OF.values()):
-        for name, sample in _measure("{}", subject).items():
-            measure = find_measure(name)
-            found = estimate_sample(sample, measure)
-            assert measure.domain[0] <= found.low <= found.value <= found.high <= measure.domain[1], name
