@@ -2,8 +2,6 @@
 
 import doctest
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -358,12 +356,6 @@ def test_the_examples_of_the_docstrings_run() -> None:
         done = doctest.testmod(analysis)
     assert done.attempted >= 7
     assert done.failed == 0
-
-
-def test_importing_the_module_loads_nothing_heavy() -> None:
-    script = "import attention_geometry, sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert not {"torch", "transformers", "numpy", "duckdb", "pyarrow"} & set(done.stdout.split())
 
 
 def test_the_tokenizer_without_bos_begins_with_the_text() -> None:

@@ -168,7 +168,7 @@ def test_a_device_that_fails_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
     def failing(*_: object, **__: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore.")
 
-    monkeypatch.setattr("dask.base.compute", failing)
+    monkeypatch.setattr(measuring, "measure_rows", failing)
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
         making.measure(home, "small", STUDY)
     home.metrics("small").remove()

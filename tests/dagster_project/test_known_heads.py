@@ -97,13 +97,6 @@ def test_heads_are_labelled_by_what_they_were_made_to_look_at(labelled: duckdb.D
     assert found == KNOWN
 
 
-def test_copies_are_judged_in_the_probe_and_all_else_in_the_text(labelled: duckdb.DuckDBPyConnection) -> None:
-    texts = dict(labelled.execute("SELECT DISTINCT label, text FROM label_patterns()").fetchall())
-    assert texts == {label: "probe" if label == "induction" else "corpus" for label in KNOWN}
-    both = "SELECT text, count(*) FROM head_patterns GROUP BY text ORDER BY text"
-    assert labelled.execute(both).fetchall() == [("corpus", 8 * 6), ("probe", 8 * 6)]
-
-
 def test_no_head_copies_without_a_probe(labelled: duckdb.DuckDBPyConnection) -> None:
     """Not even if it does in the text, in which most heads that copy find nothing to copy."""
     labelled.execute("BEGIN")

@@ -150,11 +150,6 @@ def test_fresh_rebuilds_everything(copied: Path) -> None:
     assert attention_geometry(*ROWS, home=copied) == rows
 
 
-def test_settings_with_a_recorded_study_are_refused(mine: Path) -> None:
-    assert "define a new one with --name" in attention_geometry("run", "mine", "--seed", 3, home=mine).complaint
-    assert "run --help" in attention_geometry("run", "mine", "--name", "mine", home=mine).complaint
-
-
 @pytest.mark.long  # pairs of runs in processes of their own
 def test_two_new_studies_are_run_at_once_on_a_fresh_data_root(tmp_path: Path) -> None:
     write_studies(tmp_path, one=TINY, two=TINY)

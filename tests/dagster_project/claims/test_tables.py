@@ -1,6 +1,5 @@
 """The tables of measures and claims: all claims of a study together, and beside its twin."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -242,11 +241,6 @@ class TestTwins:
         assert sharpens["reason"] == "the study has no model of random weights to compare with"
         for row in (*rows["claims"], *rows["measures"]):
             assert {value for name, value in row.items() if "twin" in name} == {None}
-
-
-def test_rows_are_json_numbers(confirmed: dict[str, Rows]) -> None:
-    """NULL instead of NaN, so that no reader meets one."""
-    json.dumps(confirmed, allow_nan=False)
 
 
 def test_a_study_of_one_sequence_has_values_without_intervals() -> None:
