@@ -37,7 +37,10 @@ class TestValues:
         assumed = replace(BASE, beta=beta, rho_0=rho_0)
         found = by_distance(mean_cosines(assumed))
         expected = rho_0**2 + (1 - rho_0**2) * np.exp(-beta * np.arange(1, 11))
-        np.testing.assert_allclose(by_distance(monte_carlo.mean_cosines(assumed, N)), expected)
+        assumed_cosines = monte_carlo.mean_cosines(assumed, N)
+        np.testing.assert_allclose(by_distance(assumed_cosines), expected)
+        assert (assumed_cosines[0, 1:] == rho_0).all()
+        assert (assumed_cosines[1:, 0] == rho_0).all()
         np.testing.assert_allclose(found, expected, atol=0.01 + 1 / D)
 
     @pytest.mark.parametrize("d", [2, 64])

@@ -26,8 +26,8 @@ def test_the_logarithm_goes_on_where_the_bounds_end() -> None:
 
 SEQUENCES, HEADS_OF_LAYER, KEYS, HEAD_DIM = 4, 3, 12, 16
 KAPPAS = (0.02, 0.5, 8.0)
-UNIT = np.array([[1.0, 0.5, 2.0]] * 3 + [[0.0, np.nan, 1.0]])
-"""C of the sequences and heads; in the last sequence, 0 and unknown."""
+UNIT = np.array([[1.0, 0.5, 2.0]] * 3 + [[0.0, np.nan, -1.0]])
+"""C of the sequences and heads; in the last sequence, 0, unknown and no length."""
 
 
 def draw_ingredients() -> dict[str, np.ndarray]:
