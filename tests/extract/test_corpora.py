@@ -60,8 +60,13 @@ def refusal(source: CorpusSettings, **others: Any) -> str:
     return message
 
 
-def write_jsonl(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)), encoding="utf-8")
+def as_lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)).encode()
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
     return path
 
 
@@ -110,7 +115,7 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, k
     expected = sorted(start + ids[i : i + size] for ids in streams for i in range(0, len(ids) - size + 1, size))
     skipped = 0 if pack else sum(len(ids) < size for ids in encoded)
     with tempfile.TemporaryDirectory() as folder:
-        source = corpus(write_jsonl(Path(folder) / "documents.jsonl", texts), pack=pack)
+        source = corpus(put(Path(folder) / "documents.jsonl", as_lines(texts)), pack=pack)
         if expected:
             chosen = windows(source, len(expected), context_length=keys, tokenizer=tokenizer, bos=bos)
             assert sorted(chosen.tokens.tolist()) == expected
@@ -125,7 +130,7 @@ def test_a_document_of_any_length_is_tokenised_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pack: bool, prepended: bool
 ) -> None:
     """Their windows are those of the whole document, also if a space is put before every text that is tokenised."""
-    source = corpus(write_jsonl(tmp_path / "a.jsonl", [text(300), "x" * 500, text(5)]), pack=pack)
+    source = corpus(put(tmp_path / "a.jsonl", as_lines([text(300), "x" * 500, text(5)])), pack=pack)
     tokenizer = tiny_tokenizer()
     if prepended:
         tokenizer.backend_tokenizer.normalizer = normalizers.Prepend(" ")
@@ -146,7 +151,7 @@ def test_a_document_of_any_length_is_tokenised_in_pieces(
 
 def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     short = [text(1, seed) for seed in range(3)]
-    path = write_jsonl(tmp_path / "little.jsonl", [*short, text(12)])
+    path = put(tmp_path / "little.jsonl", as_lines([*short, text(12)]))
     ids = [WITH_BOS(document, add_special_tokens=False)["input_ids"] for document in [*short, text(12)]]
     there, tokens = len(ids[-1]) // (KEYS - 1), sum(map(len, ids))
     said = refusal(corpus(path), sequences=99)
@@ -203,7 +208,7 @@ def test_held_out_windows_are_those_after_the_study_s(book: Path) -> None:
 
 def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
     texts = [text(40, seed=seed) for seed in range(4)]
-    source = corpus(write_jsonl(tmp_path / "twice.jsonl", texts * 2))
+    source = corpus(put(tmp_path / "twice.jsonl", as_lines(texts * 2)))
     used = windows(source, sequences=6).tokens
     everything = windows(source, sequences=len(used) + 30).tokens
     found = corpora.select_held_out(source, WITH_BOS, used, 0, 20)
@@ -240,16 +245,6 @@ def refuse_file(name: object, **others: object) -> str:
     message = read_refusal(read, name, **others)
     assert str(name) in message
     return message
-
-
-def as_lines(texts: list[str]) -> bytes:
-    return "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)).encode()
-
-
-def put(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
 
 
 TEXTS = [text(40, seed) + "é€𝄞" for seed in range(5)]
