@@ -27,7 +27,7 @@ from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.objects import RemotePlace
-from storage.files.parts import read_part
+from storage.files.parts import INPUTS, read_part
 from storage.files.places import LocalPlace
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import TENSORS
@@ -267,6 +267,8 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     ("what", "said"),
     [
         ("a measured part", r"selection_counts\.parquet cannot be read \(it is not the file that was written here\)"),
+        ("a part", r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete its folder"),
+        ("inputs", r"layer 0 in .*mine lost; run the study again"),
         ("a table", r"top_keys in .*mine lost; run the study again"),
     ],
 )
@@ -277,6 +279,10 @@ def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, wh
     keys = making.find_part(home, "mine", "top_keys")
     if what == "a measured part":
         shutil.copy(first, other)
+    elif what == "a part":
+        shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), keys)
+    elif what == "inputs":
+        first.with_name(INPUTS).unlink()
     else:
         shutil.rmtree(keys.parent)
     (found,) = damages(home)
