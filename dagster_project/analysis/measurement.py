@@ -40,12 +40,9 @@ def measure_rows(
     """
     queries = read_query_positions(tensors)
     settings: dict[str, Any] = {"queries": queries, "kappas": analysis.kappas, "scale": analysis.scale}
-    first_keys = tensors.read("first_key", (slice(None), slice(None), layer))
-    learned = read_layer(tensors, "learned_sink", layer)
     for sequence in range(tensors.sizes["sequence"]):
         go_on()
-        arrays = _measure_sequence(tensors, queries, analysis, layer, sequence, first_keys[sequence].tolist(), device)
-        arrays["learned_sink"][:] = learned[sequence]
+        arrays = _measure_sequence(tensors, queries, analysis, layer, sequence, device)
         yield from build_measured_rows(arrays, sequence=sequence, layer=layer, **settings)
     go_on()
 
@@ -56,7 +53,6 @@ def _measure_sequence(
     analysis: AnalysisSettings,
     layer: int,
     sequence: int,
-    first_key: Sequence[int],
     device: str | None,
 ) -> Arrays:
     """The quantities of one layer of one sequence."""
@@ -65,12 +61,13 @@ def _measure_sequence(
     size = tensors.layers[layer]
     sizes = compute_sizes(tensors, queries, analysis) | {"head": size.heads, "kv_head": size.kv_heads}
     arrays = make_outputs(sizes)
+    first_key = tensors.read("first_key", (sequence, slice(None), layer)).tolist()
     axes = {name: [axis for axis in SELECTION[name].axes if axis != "layer"] for name in arrays}
     for heads, kv_heads in list_blocks(tensors, layer):
         own = {"head": heads, "kv_head": kv_heads}
         out = {name: array[index_part(size, axes[name], **own)] for name, array in arrays.items()}
         where = own | {"sequence": sequence}
-        del out["learned_sink"]
+        out.pop("learned_sink")[:] = read_layer(tensors, "learned_sink", layer, **where)
         measure_layer(
             _read_weights(tensors, layer, **where),
             read_layer(tensors, "values", layer, **where),
