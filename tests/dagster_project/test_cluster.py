@@ -398,7 +398,7 @@ def test_a_task_has_one_blas_thread() -> None:
 def test_memory_of_a_layer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many sequences there are, once the rows of each table are written together that are."""
     for module in (parts, measurement):
-        monkeypatch.setattr(module, "ROW_GROUP", 2**9)
+        monkeypatch.setattr(module, "ROW_GROUP", 2**4)
     taken = []
     for sequences in (4, 12):
         home = Home(tmp_path / str(sequences))
@@ -409,4 +409,4 @@ def test_memory_of_a_layer_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
         taken.append(trace(lambda layers=layers: measuring._measure_one(1, layers=layers))[1])
         bound = measurement.estimate_memory(metrics.tensors, STUDY.analysis)
         assert 0.2 * bound < taken[-1] < bound
-    assert taken[1] < 1.2 * taken[0]  # of each sequence some objects of Zarr wait for the collector; arrays would be 3
+    assert taken[1] < 1.1 * taken[0]
