@@ -20,7 +20,8 @@ from storage.errors import UserError
 from storage.memory import measure_free_memory
 
 FEW_SELECTIONS = 400_000
-"""Below so many selections processes take longer to start than they save."""
+"""Below so many selections processes take longer to start than they save: `run embedded`, of 367,000, takes 29.5 s with
+them and 29.4 s without."""
 
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "134217728"}
 """glibc's settings for the processes, in bytes: freed memory is kept for the next array, whose pages would have to be

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from itertools import count
 
 from dagster_project.analysis.cluster import select_scheduler
+from dagster_project.analysis.devices import find_cuda_device
 from dagster_project.analysis.processes import compute_in_processes, is_worthwhile
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.landing import CLAIMS, WAREHOUSE
@@ -72,14 +73,18 @@ def _tell(work: Work, result: AssetResult) -> AssetResult:
 
 
 def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> list[AssetResult]:
-    """Make assets of small tables under one lock: of a large study in processes, else one after another."""
+    """Make assets of small tables under one lock: of a large study in processes, else one after another.
+
+    One process uses a CUDA device, or a cluster.
+    """
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     locked, progress = replace(work, is_locked=True), partial(tqdm, desc="tables", unit="asset", disable=None)
     with work.lock(), logging_redirect_tqdm():
         sources = locked.sources
-        if is_worthwhile(sources.metrics.count_selections()) and select_scheduler(work.study) == "threads":
+        is_here = select_scheduler(work.study) == "threads" and find_cuda_device(sources.tensors.provenance) is None
+        if is_here and is_worthwhile(sources.metrics.count_selections()):
             make = partial(_make_table, next(_CALLS), work.home, work.name, work.study)
             tasks = {asset.name: partial(make, asset.name, forced=asset.name in force) for asset in assets}
             after = {asset.name: tasks.keys() & {*asset.parents} for asset in assets}
