@@ -18,7 +18,7 @@ from benchmarks.selection import limit_threads
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid, log_grid
 from geometry.separation import comparisons
-from geometry.separation.chance import draw_order, make_key, separability, separation, shuffle_places
+from geometry.separation.chance import Draws, make_key, separability, separation
 
 HEADS = 64
 """Heads that are computed on two threads and on one."""
@@ -52,7 +52,7 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw_head(n, head_dim)
     grid, key, keys = make_grid(n, length), make_key(np.array([0])), comparisons.arrange_keys(weights[None], values)
-    places, of = shuffle_places(key, 0, n, sink=True)[None], np.zeros(1, np.int64)
+    places, of = Draws().shuffle_places(key, 0, n, sink=True)[None], np.zeros(1, np.int64)
 
     def measure(keys: comparisons.Keys, orders: I64 | None = None) -> F64:
         selections = comparisons.select(keys, grid, orders, of)
@@ -61,7 +61,7 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     with limit_threads():
         seconds = alternate(
             lambda: separation(weights, values, grid),
-            lambda: measure(keys, draw_order(key, 0, n)[None]),
+            lambda: measure(keys, Draws().draw_order(key, 0, n)[None]),
             lambda: measure(keys.shuffle(places)),
             make_product(values),
             repeats=repeats,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -452,12 +452,12 @@ def _translate_errors(task: _Task) -> Iterator[None]:
 def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -> float | None:
     """Largest deviation from 1 of a head's total weight of keys and learned sink, over some sequences.
 
-    Reads one query of one sequence at a time; None if the weights have been dropped.
+    Reads one sequence at a time, as its chunks hold all queries; None if the weights have been dropped.
     """
     if "attention" in store.dropped:
         return None
     there, largest = find_present_heads(store, "head"), [0.0]
-    for at in product(sequences, range(store.sizes["query"])):
-        sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
-        largest.append(np.abs(sums[there] - 1).max())
+    for index in sequences:
+        sums = store.read("attention", index).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", index)
+        largest.append(np.abs(sums[:, there] - 1).max())
     return float(np.max(largest))  # NaN if any is, unlike max()

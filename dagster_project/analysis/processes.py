@@ -10,28 +10,31 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
-from multiprocessing import get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any
 
-from dagster_project.analysis.cluster import count_threads
+from dagster_project.analysis.cluster import count_threads, select_scheduler
+from dagster_project.study.settings import Study
 from storage.errors import UserError
-from storage.memory import measure_free_memory
+from storage.memory import keep_freed_memory, measure_free_memory
 
-FEW_SELECTIONS = 400_000
+FEW_SELECTIONS = 150_000
 """Below so many selections processes take longer to start than they save: `run embedded`, of 367,000, takes 29.5 s with
 them and 29.4 s without."""
 
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "134217728"}
-"""glibc's settings for the processes, in bytes: freed memory is kept for the next array, whose pages would have to be
-cleared again. The separability of SmolLM2 takes 4.9 s with them, 5.9 s without."""
+LAST = "last"
+"""Key of a task that waits for all others: among tasks that nothing waits for, Dask would begin with the shortest."""
+
+EXPECTED_HEADS = 100
+"""Heads of a model that is not known yet."""
 
 PROCESS_MEMORY = 1_000_000_000
 """Bytes of free memory for each process, of which libraries take a third."""
 
 LIBRARIES = [f"{__package__}.{name}" for name in ("chance", "expectation", "fits", "means", "regimes", "temperature")]
-LIBRARIES += ["geometry.layers"]
+LIBRARIES += ["geometry.layers", "dask.multiprocessing", "pandas", "zarr"]  # Arrow loads pandas if it is there
 """Modules that are loaded once for all processes, with the libraries that they import."""
 
 
@@ -46,25 +49,36 @@ def is_worthwhile(selections: int) -> bool:
     return selections >= FEW_SELECTIONS and count_processes() > 1
 
 
+def expect(study: Study) -> None:
+    """Start the server of the processes, if they may compute a study, while this process loads PyTorch."""
+    selections = study.sequences * sum(study.query_positions) * EXPECTED_HEADS
+    if select_scheduler(study) == "threads" and is_worthwhile(selections):
+        start_server()
+
+
+@lru_cache(1)
+def start_server() -> None:
+    """Start the process that loads the libraries and is the parent of the others; returns before it has loaded them."""
+    forkserver.set_forkserver_preload(LIBRARIES)
+    # Ctrl-C of the terminal is kept from all that is started: this process receives it, and they end with it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    forkserver.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @lru_cache(1)
 def start_processes() -> ProcessPoolExecutor:
-    """The processes, started at the first call, which returns before they have loaded their libraries."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(LIBRARIES)
-    pool = ProcessPoolExecutor(count_processes(), context, _live_with_parent)
-    # Ctrl-C of the terminal is kept from all that is started: this process receives it, and they end with it
-    before, environment = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), dict(os.environ)
-    os.environ |= MALLOC | environment
+    """The processes, started at the first call."""
+    start_server()
+    pool = ProcessPoolExecutor(count_processes(), get_context("forkserver"), _begin)
     for _ in range(count_processes()):
         pool.submit(int)  # starts one, since none is idle
-    for name in MALLOC.keys() - environment:
-        del os.environ[name]
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pool
 
 
-def _live_with_parent() -> None:
-    """End this process, whatever it does, when the one that started it ends."""
+def _begin() -> None:
+    """Prepare this process, which ends, whatever it does, when the one that started it ends."""
+    keep_freed_memory()
     Thread(target=_end_with, args=(parent_process(),), daemon=True, name="lifeline").start()
 
 
@@ -89,10 +103,16 @@ def compute_in_processes(
     from dask.callbacks import Callback
     from dask.multiprocessing import get
 
-    graph = {name: (partial(_call, task), [*(after or {}).get(name, ())]) for name, task in tasks.items()}
+    # Dask begins with tasks that others wait for, then takes keys from the last one down: here tasks in order
+    keys = {name: f"{len(tasks) - place:06}" for place, name in enumerate(tasks)}
+    graph = {
+        keys[name]: (partial(_call, task), [keys[of] for of in (after or {}).get(name, ())])
+        for name, task in tasks.items()
+    }
+    graph[LAST] = (partial(_call, int), [*keys.values()])
     try:
-        with Callback(posttask=lambda _name, result, *_: tell(result)):
-            return list(get(graph, [*graph], pool=start_processes(), chunksize=1, optimize_graph=False))
+        with Callback(posttask=lambda key, result, *_: tell(result) if key != LAST else None):
+            return list(get(graph, [*graph], pool=start_processes(), chunksize=1, optimize_graph=False))[:-1]
     except Exception as error:
         start_processes().shutdown(cancel_futures=True)  # none writes once the lock of the study is free
         start_processes.cache_clear()

@@ -33,8 +33,9 @@ def compute_temperature(sources: Sources) -> Rows:
     the first few. A thread holds one sequence at a time.
     """
     tensors, layers = sources.tensors, list_attending_layers(sources.tensors)
+    first_keys = tensors.read("first_key", slice(None))
     for index, position in enumerate(sources.queries):
-        tasks = [_Task.of(sources, index, layer) for layer in layers]
+        tasks = [_Task.of(sources, index, layer, first_keys[:, index, layer]) for layer in layers]
         computed = run_in_parallel(
             (partial(_compute_layer, task) for task in tasks),
             reads=(tensors.path,),
@@ -52,18 +53,18 @@ class _Task:
     query: int  # Index along the axis `query`
     position: int
     layer: int
+    first_keys: NDArray[np.int32]  # Position of the first key, (sequence,)
     temperatures: tuple[float, ...]
     whole: int  # Sequences of which there are selections, not sensitivity alone
     grid: I64  # N, (grid,); empty for one key
 
     @classmethod
-    def of(cls, sources: Sources, query: int, layer: int) -> "_Task":
+    def of(cls, sources: Sources, query: int, layer: int, first_keys: NDArray[np.int32]) -> "_Task":
         """One layer of one query."""
-        position, analysis = sources.queries[query], sources.study.analysis
-        first = int(read_layer(sources.tensors, "first_key", layer, query=query).min())
+        position, analysis, first = sources.queries[query], sources.study.analysis, int(first_keys.min())
         grid = half_octave_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
         whole = analysis.temperature_sequences
-        return cls(sources.tensors, query, position, layer, analysis.temperatures, whole, grid)
+        return cls(sources.tensors, query, position, layer, first_keys, analysis.temperatures, whole, grid)
 
 
 Result = tuple[F64, F64 | None]
@@ -76,12 +77,12 @@ def _compute_layer(task: _Task) -> list[Result]:
     results = []
     for block in split_sequences(sequences, 4 * keys.stop * (size.heads + size.kv_heads * size.head_dim), BLOCK_BYTES):
         where: dict[str, int | slice] = {"sequence": block, "query": task.query}
-        first, learned = (read_layer(task.tensors, name, task.layer, **where) for name in ("first_key", "learned_sink"))
+        learned = read_layer(task.tensors, "learned_sink", task.layer, **where)
         weights = read_layer(task.tensors, "attention", task.layer, **where, key=keys)
         measured = slice(block.start, max(block.start, min(block.stop, task.whole)))
         values = read_layer(task.tensors, "values", task.layer, sequence=measured, key=keys)
         for at in range(block.stop - block.start):
-            seen = slice(int(first[at]), keys.stop)
+            seen = slice(int(task.first_keys[block.start + at]), keys.stop)
             states = values[at, :, seen] if at < len(values) else None
             results.append(_compute_sequence(task, weights[at, :, seen], states, learned[at]))
     return results

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagster_project.analysis.memory import check_start
+from dagster_project.analysis.processes import expect
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
@@ -186,6 +187,8 @@ def run_assets(
             stack.enter_context(home.set_stores_aside(name))
         check_start()
         start_tracker()
+        if any(asset.tables or asset.name == METRICS for asset in ASSETS if asset.name in assets):
+            expect(find_study(home, name))
         if TENSOR_STORE.name in assets:
             stack.enter_context(check_inputs(home, name))
         from dagster_project.defs.assets import configure_assets
