@@ -1,10 +1,12 @@
 """Processes that compute for this one: they make what it would make, and none outlives it."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from dagster_project.analysis import processes
 from dagster_project.analysis.processes import compute_in_processes
+from dagster_project.study.settings import Study
 from storage.errors import UserError
 from tests.dagster_project.driver import CHECKOUT, environment
 
@@ -51,6 +54,56 @@ def test_tasks_are_computed_after_those_that_they_need_and_told_of(tmp_path: Pat
     assert (seen, written) == (b"seen", 4)
     assert there != os.getpid()
     assert sorted(map(repr, told)) == sorted(map(repr, (seen, written, there)))
+
+
+def test_chains_are_begun_first_then_tasks_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadPoolExecutor(1) as one:
+        monkeypatch.setattr(processes, "start_processes", lambda: one)
+        told: list[object] = []
+        tasks = {name: partial(str, name) for name in ("long", "middle", "a short", "needed", "needing")}
+        made = compute_in_processes(tasks, told.append, {"needing": ["needed"]}, what="it")
+    assert made == [*tasks]
+    assert told == ["needed", "needing", "long", "middle", "a short"]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "scheduler", "is_expected"), [(8, None, True), (1, None, False), (8, "tcp://h:1", False)]
+)
+def test_libraries_are_loaded_early_for_a_study_that_may_be_large(
+    monkeypatch: pytest.MonkeyPatch, sequences: int, scheduler: str | None, is_expected: bool
+) -> None:
+    started: list[bool] = []
+    monkeypatch.setattr(processes, "start_server", lambda: started.append(True))
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    given = {
+        "model": "m",
+        "corpus": "c",
+        "context_length": 512,
+        "sequences": sequences,
+        "dask": {"scheduler": scheduler},
+    }
+    processes.expect(Study.model_validate(given))
+    assert any(started) == is_expected
+
+
+FAULTS = """
+import resource, numpy as np
+from storage.memory import keep_freed_memory
+
+keep_freed_memory()
+np.ones(2**21)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    np.ones(2**21)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_serves_the_next_array() -> None:
+    """Fifty arrays of 16 MiB; were the memory given back, each would cause a fault for each of its pages."""
+    ended = subprocess.run([sys.executable, "-c", FAULTS], cwd=CHECKOUT, capture_output=True, check=True)
+    assert int(ended.stdout) < 50
 
 
 def test_mistakes_are_told_as_they_are_and_an_ended_process_with_its_remedy(tmp_path: Path) -> None:
