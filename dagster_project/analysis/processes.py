@@ -21,8 +21,8 @@ from storage.errors import UserError
 from storage.memory import keep_freed_memory, measure_free_memory
 
 FEW_SELECTIONS = 150_000
-"""Below so many selections processes take longer to start than they save: `run embedded`, of 367,000, takes 29.5 s with
-them and 29.4 s without."""
+"""Least selections that processes measure: `run embedded`, of 367,000 and its twin's 196,000, takes 26 to 28 s with
+them and 29 to 33 s without."""
 
 LAST = "last"
 """Key of a task that waits for all others: among tasks that nothing waits for, Dask would begin with the shortest."""
