@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis import fits, passes
+from dagster_project.analysis import chance, fits, passes, regimes, temperature, top_keys, values
 from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
@@ -468,7 +468,8 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
         return read(*asked)
 
     monkeypatch.setattr(SequenceStore, "read", collect)
-    monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
+    for module in (chance, passes, regimes, temperature, top_keys, values):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     few, many = peaks(tmp_path / "few", FEW), peaks(tmp_path / "many", MANY)
     more, of_model = MANY - FEW, 8 * (sum(QUERIES[:2]) + 2 + KEYS) + 34 * KEYS  # bytes: sums, and their moments
     grown = {
