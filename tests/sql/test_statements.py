@@ -1,10 +1,7 @@
-"""The files of ``sql`` and the queries of ``reports``: what they say of their inputs is true, and orders them."""
+"""The files of ``sql`` and the queries of ``reports``: what they say of their inputs is true."""
 
 import re
 from dataclasses import replace
-from graphlib import CycleError
-
-import pytest
 
 import sql
 from reports.queries import find_queries, read_query
@@ -48,25 +45,3 @@ def test_an_input_or_parameter_that_a_header_leaves_out_is_noticed() -> None:
     assert all(find_unnamed(replace(statement, inputs="")) for statement in read_something)
     asking = [statement for statement in CODE if "$" in statement.text]
     assert all(find_unnamed(replace(one, text=one.text.replace("$", "$other_"))) for one in asking)
-
-
-def test_every_statement_comes_after_its_inputs() -> None:
-    kinds: tuple[sql.StatementKind, ...] = ("macros", "views")
-    found = [statement.name for statement in sql.sort_statements(*kinds)]
-    assert sorted(found) == sorted([*sql.list_names("macros"), *sql.list_names("views")])
-    for kind in kinds:
-        for name in sql.list_names(kind):
-            earlier = used(sql.read_statement(kind, name).text) & set(found) - {name}
-            assert all(found.index(other) < found.index(name) for other in earlier), name
-    assert [statement.name for statement in sql.sort_statements(*kinds)] == found
-
-
-def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = sql.read_statement
-    monkeypatch.setattr(
-        sql,
-        "read_statement",
-        lambda kind, name: replace(whole(kind, name), inputs="elbows" if name == "elbows_of" else "elbows_of"),
-    )
-    with pytest.raises(CycleError):
-        list(sql.sort_statements("macros", "views"))

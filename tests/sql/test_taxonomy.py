@@ -30,6 +30,14 @@ TIES = (
     BROAD | {"effective_contributors": 10.0},
 )
 """Signatures that are on a threshold, or met by two rules alike."""
+MISREAD = (
+    BROAD | {"effective_contributors": 1.1, "cos_last_level": 0.1},  # looks at the token before
+    MIXER | {"cos_sink_max": 0.0},  # never faces the sink
+    RETRIEVER | {"cos_last_level": 0.8, "cos_last_p05": 0.3},  # is near to the last token by the ends of a line
+)
+"""Signatures that earlier rules took for a kind."""
+FIXED = dict(enumerate(TIES + MISREAD, start=15))
+"""Heads that have one signature in every sequence."""
 
 
 def draw(rng: np.random.Generator, sequence: int, query: int, head: int) -> Row:
@@ -38,8 +46,8 @@ def draw(rng: np.random.Generator, sequence: int, query: int, head: int) -> Row:
     Every seventh head attends to itself alone; from others a window hides the sink, or they have weights or value
     states of 0. Head 13 is a Retriever in half of the sequences and a Reset head in the others.
     """
-    if head in range(15, 19):  # in every sequence
-        return {name: round(64 * value) / 64 for name, value in TIES[head - 15].items()}
+    if head in FIXED:
+        return {name: round(64 * value) / 64 for name, value in FIXED[head].items()}
     base = KINDS[head % 4] if head != 13 else (RETRIEVER, SINK_BIASED)[sequence // 2]
     row: Row = {name: round(64 * (value + rng.normal(0, 0.2 * abs(value) + 0.02))) / 64 for name, value in base.items()}
     row |= {name: abs(row[name]) for name in row if "norm" in name or "change_without" in name}
@@ -159,30 +167,30 @@ def same(found: Row, expected: Row) -> None:
             assert found[name] == value, name
 
 
-def compare_signatures(connection: duckdb.DuckDBPyConnection) -> None:
-    expected = signatures()
-    found = rows_of(connection, "head_signatures")
-    assert len(found) == len(expected)
-    for row in found:
-        same(row, expected[key(row, "sequence", "query", "head")])
-
-
-def compare_taxonomy(connection: duckdb.DuckDBPyConnection, relation: str, **thresholds: float) -> None:
-    expected = taxonomy(DEFAULTS | thresholds)
+def compare_rows(
+    connection: duckdb.DuckDBPyConnection, relation: str, expected: dict[tuple[Any, ...], Row], *names: str
+) -> list[Row]:
+    """The rows of a relation, one for each that is expected by the columns ``names``."""
     found = rows_of(connection, relation)
     assert len(found) == len(expected)
     for row in found:
+        same(row, expected[key(row, *names)])
+    return found
+
+
+def compare_signatures(connection: duckdb.DuckDBPyConnection) -> None:
+    compare_rows(connection, "head_signatures", signatures(), "sequence", "query", "head")
+
+
+def compare_taxonomy(connection: duckdb.DuckDBPyConnection, relation: str, **thresholds: float) -> None:
+    for row in compare_rows(connection, relation, taxonomy(DEFAULTS | thresholds), "query", "head"):
         assert row["layer"] == row["head"] % 2
-        same(row, expected[key(row, "query", "head")])
 
 
 def compare_labels(connection: duckdb.DuckDBPyConnection) -> None:
-    expected = labels(DEFAULTS)
-    found = rows_of(connection, "kinds_by_sequence")
-    assert len(found) == len(expected)
-    for row in found:
-        one = expected[key(row, "sequence", "query", "head")]
-        same(row, {name: value for name, value in one.items() if name in row})
+    columns = connection.table("kinds_by_sequence").columns
+    stored = {place: {name: row[name] for name in row if name in columns} for place, row in labels(DEFAULTS).items()}
+    compare_rows(connection, "kinds_by_sequence", stored, "sequence", "query", "head")
 
 
 def compare_conditions(connection: duckdb.DuckDBPyConnection) -> None:
@@ -241,9 +249,9 @@ def compare_other_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 COMPARISONS = (
+    compare_default_taxonomy,
     compare_signatures,
     compare_labels,
-    compare_default_taxonomy,
     compare_other_taxonomy,
     compare_conditions,
     compare_moved,
@@ -268,6 +276,8 @@ def test_the_study_has_every_case() -> None:
     assert any(row["cos_sink_level"] is None and row["cos_last_level"] is not None for row in by_default)
     assert {one.met for each in conditions().values() for one in each} == {True, False}
     assert {row["label"] for row in taxonomy(DEFAULTS | OTHERS).values()} == {*RULES, "Other"}
+    misread = list(FIXED)[len(TIES) :]
+    assert {taxonomy(DEFAULTS)[query, head]["label"] for query, head in product(QUERIES, misread)} == {"Other"}
 
 
 def test_a_threshold_that_is_null_has_its_default() -> None:
