@@ -17,7 +17,8 @@ EFFECTS = {"sequences": 2, "held_out": 1, "draws": 1, "budgets": [0.5]}
 
 @pytest.mark.slow
 def test_tables_and_pages_name_model_weights_and_text_by_what_they_are(tmp_path: Path) -> None:
-    model = str(write_gguf(tmp_path / "tiny.gguf", kind="Q4_1", add_bos=True))
+    begins = {"tokenizer.ggml.add_bos_token": True}
+    model = str(write_gguf(tmp_path / "tiny.gguf", kind="Q4_1", metadata=begins))
     study = {"model": model, "corpus": "prose", "context_length": 40, "sequences": 3}
     write_studies(tmp_path, prose=study | {"twin": "random", "analysis": {"effects": EFFECTS}})
     done = attention_geometry("run", "prose", home=tmp_path)

@@ -190,41 +190,25 @@ def write_gguf(
     kind: str = "F32",
     *,
     model: PreTrainedModel | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    tensors: Tensors | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
     permuted: bool = True,
-    add_bos: bool | None = None,
     tokenizer: PreTrainedTokenizerFast | None = None,
 ) -> Path:
     """Write a model and the tokenizer of the tests as llama.cpp does; matrices are stored as ``kind``.
 
-    ``metadata``: further entries, or others in place of the true ones (None: no such entry); ``permuted``: as
-    ``list_tensors``.
+    ``tensors``: others than the model's; ``metadata``: further entries, or others in place of the true ones (None: no
+    such entry); ``permuted``: as ``list_tensors``.
     """
     model = model or make_model(architecture)
-    entries, tensors = (
-        list_entries(architecture, model.config),
-        list_tensors(architecture, model, kind, permuted=permuted),
-    )
-    return write(path, architecture, entries, tensors, kind, metadata or {}, tokenizer, add_bos)
-
-
-def write(
-    path: Path,
-    architecture: str,
-    entries: Entries,
-    tensors: Tensors,
-    kind: str = "F32",
-    metadata: Mapping[str, Any] = MappingProxyType({}),
-    tokenizer: PreTrainedTokenizerFast | None = None,
-    add_bos: bool | None = None,
-) -> Path:
-    """Write entries, without the architecture's name, and tensors, of which all but those in float32 are ``kind``."""
+    if tensors is None:
+        tensors = list_tensors(architecture, model, kind, permuted=permuted)
     writer = GGUFWriter(path, architecture)
     writer.add_name("Tiny <b>model</b>")
-    for name, value in entries.items():
+    for name, value in list_entries(architecture, model.config).items():
         number = GGUFValueType.UINT32 if type(value) is int and value >= 0 else GGUFValueType.get_type(value)
         writer.add_key_value(f"{architecture}.{name}", value, number)
-    write_tokenizer(writer, tokenizer or tiny_tokenizer(), add_bos=add_bos)
+    write_tokenizer(writer, tokenizer or tiny_tokenizer())
     for name, value in metadata.items():
         writer.kv_data[0].pop(name, None)
         if value is not None:
@@ -280,7 +264,7 @@ def replace_weights(model: PreTrainedModel, kind: str) -> PreTrainedModel:
     return model
 
 
-def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:
+def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast) -> None:
     """Write a tokenizer's entries."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary = sorted(state["model"]["vocab"], key=state["model"]["vocab"].__getitem__)
@@ -299,8 +283,6 @@ def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, a
     for role in ("bos", "eos"):
         if (index := getattr(tokenizer, f"{role}_token_id")) is not None:
             getattr(writer, f"add_{role}_token_id")(index)
-    if add_bos is not None:
-        writer.add_add_bos_token(add_bos)
 
 
 # --- what becomes of a file ---

@@ -34,7 +34,6 @@ from tests.extract.gguf_files import (
     WRITTEN,
     array,
     entry,
-    list_entries,
     list_tensors,
     make_model,
     outcome,
@@ -42,7 +41,6 @@ from tests.extract.gguf_files import (
     replace_weights,
     tensor,
     text,
-    write,
     write_gguf,
 )
 from tests.extract.tiny import compute_logits, read_logits, save, settings
@@ -309,11 +307,11 @@ def test_a_file_is_read_as_the_same_weights_in_safetensors_and_nothing_of_it_is_
     with monkeypatch.context() as patched:
         patched.setattr(gguf_families._Entries, "check_rest", lambda _: None)
         assert len(list_ignored(header)) > 50, "what is not read would be seen"
-    entries, tensors = list_entries(architecture, model.config), list_tensors(architecture, model)
+    tensors = list_tensors(architecture, model)
     further = {**tensors, "blk.0.attn_sinks.weight": np.ones(64, np.float32)}
     lacking = {name: values for name, values in tensors.items() if name != "blk.1.attn_norm.weight"}
     for given in (further, lacking):
-        assert outcome(write(tmp_path / "other.gguf", architecture, entries, given))
+        assert outcome(write_gguf(tmp_path / "other.gguf", architecture, model=model, tensors=given))
 
 
 def test_absent_entries_mean_what_they_do_in_llama_cpp(tmp_path: Path) -> None:
