@@ -34,7 +34,7 @@ class ReplacedHeads:
     means: Mapping[int, Tensor] = field(default_factory=dict)
     """By layer, z that heads are replaced by under ``mean``, (H, Dv) or one for each sequence, (B, H, Dv)."""
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """The layer's own, with the chosen heads replaced."""
         output = call.output()
         for (layer, head), kind in self.heads.items():

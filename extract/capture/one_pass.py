@@ -8,8 +8,8 @@ with those are computed here, a block of queries at a time.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,8 +49,11 @@ from extract.stopping import check_stopped
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
-ATTENTION = "attention_geometry_queries"
+ATTENTION = "attention_geometry"
 """Name of the attention function in transformers' registries."""
+
+Attend = Callable[..., tuple[Tensor, None]]
+"""Computes the attention of one layer, as transformers calls it."""
 
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """Largest difference that ``probe`` accepts between weights and outputs and the model's own, relative to the largest
@@ -188,9 +191,6 @@ class _LayerRecorder:
         return self._last_mask[1]
 
 
-_recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
-
-
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     """Find out how a model's attention is read by running it on one short sequence (1, K); refuse what is not known.
 
@@ -275,13 +275,9 @@ def _run(
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     tokens = _move_ids(model, input_ids)
     recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens, wanted, every_query)
-    token = _recorder.set(recorder)
-    try:
-        with restore_attention(model), torch.inference_mode(), suppress(AllRecordedError):
-            model.set_attn_implementation(ATTENTION)
-            model.base_model(input_ids=tokens, use_cache=False)
-    finally:
-        _recorder.reset(token)
+    recording = replace_attention(model, partial(_forward, recorder), "sdpa")
+    with recording, torch.inference_mode(), suppress(AllRecordedError):
+        model.base_model(input_ids=tokens, use_cache=False)
     return recorder
 
 
@@ -298,6 +294,7 @@ def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
 
 
 def _forward(
+    recorder: _LayerRecorder,
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -318,7 +315,6 @@ def _forward(
     ``indices`` (B, K, N) and ``block_indices`` are the keys that an indexer chose for each query, in addition to the
     mask.
     """
-    recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
     first = recorder.find_first_keys(module, attention_mask, is_causal, key)
@@ -357,10 +353,29 @@ def _measure_all_queries(
     return received, patterns, None if every is None else every.tensors
 
 
+_replaced: ContextVar[tuple[Attend, str] | None] = ContextVar("_replaced", default=None)
+"""What computes attention in this thread, and the implementation whose masks it gets; None if nothing is replaced."""
+
+
+@contextmanager
+def replace_attention(model: PreTrainedModel, attend: Attend, masks: str) -> Iterator[None]:
+    """Let ``attend`` compute the attention of a model's layers in this thread, with the ``masks`` of an implementation.
+
+    Everything is restored at the end, however the context is left. Other threads compute what they otherwise would.
+    """
+    token = _replaced.set((attend, masks))
+    try:
+        with restore_attention(model):
+            model.set_attn_implementation(ATTENTION)
+            yield
+    finally:
+        _replaced.reset(token)
+
+
 def _dispatch(module: torch.nn.Module, *states: Any, **kwargs: Any) -> Any:
-    """Attention of one layer: ``_forward`` in the thread that records, the model's own in any other."""
-    if _recorder.get(None) is not None:
-        return _forward(module, *states, **kwargs)
+    """Attention of one layer: the replaced one in its thread, the model's own in any other."""
+    if (replaced := _replaced.get()) is not None:
+        return replaced[0](module, *states, **kwargs)
     source: Any = sys.modules[type(module).__module__]
     own: Any = find_own_attention(module.config)
     functions = getattr(source, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
@@ -369,8 +384,9 @@ def _dispatch(module: torch.nn.Module, *states: Any, **kwargs: Any) -> Any:
 
 
 def _make_mask(*args: Any, config: Any, **kwargs: Any) -> Any:
-    """The mask of ``_forward`` in the thread that records, the model's own in any other."""
-    own = "sdpa" if _recorder.get(None) is not None else find_own_attention(config)
+    """The mask that replaced attention gets in its thread, the model's own in any other."""
+    replaced = _replaced.get()
+    own = find_own_attention(config) if replaced is None else replaced[1]
     return ALL_MASK_ATTENTION_FUNCTIONS[own](*args, config=config, **kwargs)
 
 

@@ -66,7 +66,7 @@ class _Trace:
     before: dict[int, set[Module]] = field(default_factory=dict)
     """The modules called before the attention of each layer."""
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """The layer's own."""
         self.before[call.layer] = set(self.calls)
         return call.output()
@@ -279,7 +279,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
         output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
     elif kind == "selected":
         policy = LargestKeys("same_n", "", np.full((call.layer + 1, 1), SELECTED))
-        output[:, :, head] = SparseEdit(policy).output(call.select_head(head))[:, :, 0]
+        output[:, :, head] = SparseEdit(policy)(call.select_head(head))[:, :, 0]
     elif mean is None:
         raise ValueError(f"there is no mean of the outputs of layer {call.layer}")
     else:
@@ -297,7 +297,7 @@ class _Rows:
     """The kind and the head of each row."""
     _own: Tensor | None = field(default=None, init=False)
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Z of the rows, (R, K, H, Dv); the layer's own z is computed once, for all rows of all passes."""
         if call.layer != self.layer:
             return call.output()

@@ -10,23 +10,19 @@ that a pass without changes equals the plain pass bit by bit.
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract.capture.one_pass import Attention, find_eager_attention, refuse_part_of_the_keys
-from extract.models.architectures import restore_attention
+from extract.capture.one_pass import Attention, find_eager_attention, refuse_part_of_the_keys, replace_attention
+from extract.models.architectures import find_own_attention
 from extract.models.loading import is_out_of_memory
 from storage.errors import UserError
-
-ATTENTION = "attention_geometry_edited"
-"""Prefix of the attention function's name in transformers' registries; the name of the function it replaces follows."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,8 @@ class Call:
         return self.mask[:, 0, :, 0]
 
 
-class Edit(Protocol):
-    """Computes the output of the heads of a layer."""
-
-    def output(self, call: Call) -> Tensor:
-        """Z of a layer, (B, K, H, Dv) in the type of the value states."""
-        ...
+Edit = Callable[[Call], Tensor]
+"""Computes z of the heads of a layer, (B, K, H, Dv) in the type of the value states."""
 
 
 @dataclass
@@ -93,7 +85,7 @@ class Recorder:
     counts: dict[int, Tensor] = field(default_factory=dict)
     """By layer, how many keys each query sees, int64 (K,); of the first sequence and head."""
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """The layer's own."""
         output = call.output()
         self.means[call.layer] = output.float().mean(dim=1)
@@ -103,10 +95,6 @@ class Recorder:
         return output
 
 
-_edited: ContextVar[tuple[str, Edit, str]] = ContextVar("_edited")
-"""The name of the model that is edited, the edit, and the attention implementation that it replaces."""
-
-
 @contextmanager
 def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
     """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
@@ -114,14 +102,9 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     ``attention`` is what ``extract.capture.one_pass.probe`` found out about the model.
     """
     refuse_two_passes(model, attention)
-    before = model.config._attn_implementation
-    name = f"{ATTENTION}_{before}"
-    AttentionInterface.register(name, _forward)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
-    token = _edited.set((type(model).__name__, edit, before))
+    before = find_own_attention(model.config)
     try:
-        with restore_attention(model):
-            model.set_attn_implementation(name)
+        with replace_attention(model, partial(_forward, type(model).__name__, edit, before), before):
             yield
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
@@ -131,8 +114,6 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
                 "effects, too"
             ) from error
         raise
-    finally:
-        _edited.reset(token)
 
 
 def run_base(model: PreTrainedModel, attention: Attention, edit: Edit, ids: Tensor) -> None:
@@ -155,6 +136,9 @@ def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
 
 
 def _forward(
+    name: str,
+    edit: Edit,
+    implementation: str,
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -162,8 +146,7 @@ def _forward(
     attention_mask: Tensor | None,
     **given: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one layer as transformers calls it, computed by the edit."""
-    name, edit, implementation = _edited.get()
+    """Attention of one layer of the model ``name`` as transformers calls it, computed by the edit."""
     refuse_part_of_the_keys(name, query, key, given.get("indices"), given.get("block_indices"))
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, find_eager_attention(name, module))
 
@@ -184,7 +167,7 @@ def _forward(
         s_aux=given.get("s_aux"),
         plain=plain,
     )
-    return edit.output(call), None
+    return edit(call), None
 
 
 BLOCK_BYTES = 2**20

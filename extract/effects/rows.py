@@ -45,23 +45,16 @@ def read_rows(model: PreTrainedModel, attention: Attention, ids: Tensor, take: T
 
     ``ids`` are (K,).
     """
+
+    def take_all(call: Call) -> Tensor:
+        for block in iterate_blocks(call):
+            take(call.layer, block.positions, block.weights[0])
+        return call.output()
+
     if attention.path == "two-pass":
         two_pass.read_rows(model, attention.layers, ids[None].to(model.device, torch.long), take)
     else:
-        run_base(model, attention, _Reader(take), ids[None])
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Leaves every layer unchanged, and hands over its weights."""
-
-    take: Take
-
-    def output(self, call: Call) -> Tensor:
-        """The layer's own."""
-        for block in iterate_blocks(call):
-            self.take(call.layer, block.positions, block.weights[0])
-        return call.output()
+        run_base(model, attention, take_all, ids[None])
 
 
 @dataclass(frozen=True)

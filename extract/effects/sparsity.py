@@ -47,7 +47,7 @@ class SparseEdit:
         """Mean number of keys that a query of a head keeps."""
         return self.kept / self.queries
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Z of a layer over the kept keys, (B, K, H, Dv)."""
         outputs = []
         for block in iterate_blocks(call):
@@ -74,23 +74,6 @@ def combine_values(block: Block, kept: Tensor, rest: Rest) -> Tensor:
     else:
         mean = block.average_values(group_by_kv_head(left_out.expand(weights.shape), block.value)).reshape(output.shape)
     return output + ((block.weights * left_out).sum(-1, keepdim=True) * mean).to(output.dtype)
-
-
-@dataclass
-class _MassCounts:
-    """Leaves attention unchanged, and counts the keys that make up shares of the weights."""
-
-    shares: Sequence[float]
-    kept: NDArray[np.float64]
-    """By share, keys so far, over all sequences, layers, heads and queries."""
-    queries: int = 0
-
-    def output(self, call: Call) -> Tensor:
-        """The layer's own."""
-        for block in iterate_blocks(call):
-            self.kept += count_fewest(block.weights, self.shares).sum(dim=(0, 1, 2)).cpu().numpy()
-            self.queries += block.logits[..., 0].numel()
-        return call.output()
 
 
 @dataclass(frozen=True)
@@ -137,10 +120,18 @@ def count_mass_keys(
 
     One plain pass for each sequence; memory as for ``measure_policy_losses``, without logits.
     """
-    counts = _MassCounts(shares, np.zeros(len(shares)))
+    kept, queries = np.zeros(len(shares)), 0  # over all sequences, layers, heads and queries
+
+    def count(call: Call) -> Tensor:
+        nonlocal kept, queries
+        for block in iterate_blocks(call):
+            kept += count_fewest(block.weights, shares).sum(dim=(0, 1, 2)).cpu().numpy()
+            queries += block.logits[..., 0].numel()
+        return call.output()
+
     for one in ids:
-        run_base(model, attention, counts, one[None])
-    return counts.kept / counts.queries
+        run_base(model, attention, count, one[None])
+    return kept / queries
 
 
 def estimate_policy_bytes(model: PreTrainedModel, keys: int) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.effects import ReplacedHeads
+from extract.capture import one_pass
 from extract.capture.one_pass import Attention, capture, probe
 from extract.effects import ablation, interventions
 from extract.effects.ablation import (
@@ -209,14 +210,14 @@ def test_what_cannot_be_edited_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_errors_are_passed_on_and_the_model_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
-        def output(self, _call: Call) -> Tensor:
+        def __call__(self, _call: Call) -> Tensor:
             raise RuntimeError("expected scalar type Half")
 
     name = "Llama 2, Llama 3"
     model, expected = model_of(name), plain(model_of(name))
     with pytest.raises(RuntimeError, match="scalar type Half"):
         edited(name, Broken())
-    assert not interventions._edited.get(None)
+    assert one_pass._replaced.get() is None
     resumable = ResumableModel(model, attention_of(name), sequence())
     passed = resumable.run_plain(sequence(), (2,))
     with monkeypatch.context() as patched:

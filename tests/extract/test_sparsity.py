@@ -72,7 +72,7 @@ class Slow:
     def __post_init__(self) -> None:
         self.kept: list[int] = []
 
-    def output(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         batch, heads, keys, _ = call.query.shape
         group, found = heads // call.key.shape[1], call.output().clone()
         for b in range(batch):
