@@ -144,13 +144,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("Granite", "GraniteConfig", {**GROUPED, **_SCALED}),
     Family("Granite MoE", "GraniteMoeConfig", {**GROUPED, **_EXPERTS, **_SCALED}),
     Family("Granite SWA", "GraniteSWAConfig", {**_MIXED, **_SCALED}, f"{_SOME}, learned sinks", sinks_apart=True),
-    Family(
-        "Granite MoE SWA",
-        "GraniteMoeSWAConfig",
-        {**_MIXED, **_EXPERTS, **_SCALED},
-        f"{_SOME}, learned sinks",
-        sinks_apart=True,
-    ),
     Family("SmolLM3", "SmolLM3Config", GROUPED),
     Family(
         "gpt-oss",
@@ -177,39 +170,13 @@ FAMILIES: tuple[Family, ...] = (
     Family("Qwen 3 Next", "Qwen3NextConfig", {**_LINEAR, **_EXPERTS}, _OTHERS, "projection"),
     Family("Qwen 3.5", "Qwen3_5TextConfig", _LINEAR, _OTHERS, "projection"),
     Family(
-        "Kimi Linear",
-        "KimiLinearConfig",
-        {**_LATENT, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16},
-        f"{_OTHERS}, {_MLA}",
-    ),
-    Family(
         "LFM 2",
         "Lfm2Config",
         {**GROUPED, **_FOUR, "layer_types": ["conv", "full_attention"] * 2},
         "convolutions in the other layers",
     ),
-    Family(
-        "LFM 3",
-        "Lfm3Config",
-        {**_WINDOWED, **_FOUR, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
-        f"convolutions in the other layers, {_SOME}",
-        "projection",
-    ),
-    Family(
-        "Jamba",
-        "JambaConfig",
-        {**_KV, **_FOUR, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8}
-        | {"mamba_dt_rank": 4, "use_mamba_kernels": False},
-        _MAMBAS,
-    ),
     Family("Bamba", "BambaConfig", {**_MAMBA, **_FOUR, "attn_layer_indices": [1, 3]}, _MAMBAS),
     Family("Falcon H1", "FalconH1Config", {**_MAMBA, "mamba_d_ssm": 128}, "Mamba beside the attention of each layer"),
-    Family(
-        "Granite 4",
-        "GraniteMoeHybridConfig",
-        {**_MAMBA, **_HALF, **_SCALED, "num_local_experts": 2, "shared_intermediate_size": 32},
-        _MAMBAS,
-    ),
     Family(
         "Nemotron H",
         "NemotronHConfig",

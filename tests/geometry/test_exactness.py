@@ -56,35 +56,23 @@ def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
     np.testing.assert_allclose(counts.r_max, np.where(size == 1, 0, np.linalg.norm(values[rank])), rtol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def tensors() -> tuple[np.ndarray, np.ndarray]:
-    """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""
+def test_heads_of_the_embedded_model() -> None:
+    """Counts for every N, and everything at some."""
     with silence_libraries():
         asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=2, device="cpu")
         described = models.describe(asked)
-        windows = corpora.select_windows(
-            asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed
-        )
+        windows = corpora.select_windows(asked.corpus, described.tokenizer, 512, 2, asked.seed)
         model, tokens = models.load(described), torch.from_numpy(windows.tokens)
         captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
-    weights, values = (array.swapaxes(0, 1) for array in (captured.weights[:, :, 0].numpy(), captured.values.numpy()))
-    return weights, values.repeat(weights.shape[2] // values.shape[2], axis=2)
-
-
-def test_counts_of_the_embedded_model(tensors: tuple[np.ndarray, np.ndarray]) -> None:
-    weights, values = tensors
-    for head in np.ndindex(weights.shape[:3]):
-        assert_exact(weights[head], values[head])
-
-
-def test_everything_of_the_embedded_model_at_some_n(tensors: tuple[np.ndarray, np.ndarray]) -> None:
-    weights, values = tensors
-    rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
-    for layer, head in np.ndindex(weights.shape[1:3]):
-        of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
-        profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
-        expected = oracle.profile(*of_head, **asked, sizes=sizes)
-        assert departures(profile, expected, sizes, upper=1e-5) == {}
+    all_weights, all_values = captured.weights[:, :, 0].numpy(), captured.values.numpy()
+    group, rng, kappas = all_weights.shape[2] // all_values.shape[2], np.random.default_rng(0), (0.05, 0.5, 5)
+    for layer, sequence, head in np.ndindex(all_weights.shape[:3]):
+        weights, values = all_weights[layer, sequence, head], all_values[layer, sequence, head // group]
+        assert_exact(weights, values)
+        if sequence == layer % 2:
+            profile, sizes = selection_profile(weights, values, kappas=kappas), rng.integers(1, 512, 2)
+            expected = oracle.profile(weights, values, kappas=kappas, sizes=sizes)
+            assert departures(profile, expected, sizes, upper=1e-5) == {}
 
 
 @pytest.mark.one_case(others="long")

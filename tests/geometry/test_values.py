@@ -110,12 +110,6 @@ class TestCosines:
         spread = (known.mean(), known.std()) if known.size else (np.nan, np.nan)
         np.testing.assert_allclose(summarise_cosines(cosines_with(WALKS[kind], 0)), spread, atol=1e-14)
 
-    def test_those_of_part_of_the_positions_are_the_same(self) -> None:
-        values = draw_walk(33, 5).astype(np.float32)
-        whole = cosines_with(values, 20)
-        np.testing.assert_array_equal(cosines_with(values[4:21], -1), whole[4:21])
-        assert (cosines_with(values[4:22], -1) != whole[4:22]).any()
-
     @pytest.mark.parametrize(
         "reading",
         [lambda v: by_distance(v, first=0), lambda v: by_distance(v, undirected=0.0), lambda v: by_distance(v[::-1])],
