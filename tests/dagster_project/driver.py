@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import json
 import logging
 import os
 import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -85,6 +87,28 @@ def attention_geometry(
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
     return Outcome(code, output.buffer.getvalue(), errors.getvalue())
+
+
+APART = """
+import json, sys
+from dagster_project.command.cli import main
+
+sys.argv[0], code = "attention-geometry", 0
+try:
+    main()
+except SystemExit as end:
+    code = end.code or 0
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def run_apart(*arguments: object) -> tuple[Outcome, set[str]]:
+    """Run the command line in a process of its own, and say which modules it has loaded when it has ended."""
+    command = [sys.executable, "-c", APART, *map(str, arguments)]
+    done = subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=300)
+    *errors, told = done.stderr.decode().splitlines()
+    code, modules = json.loads(told)
+    return Outcome(code, done.stdout, "\n".join(errors)), set(modules)
 
 
 @contextlib.contextmanager

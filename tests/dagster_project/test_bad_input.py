@@ -1,13 +1,9 @@
 """What cannot be done is refused in one line with a remedy, and leaves nothing behind."""
 
 import errno
-import json
 import os
 import re
 import socket
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,7 @@ from dagster_project.study.home import HOME_VARIABLE
 from extract import hub
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
-from tests.dagster_project.driver import attention_geometry, environment, files
+from tests.dagster_project.driver import attention_geometry, files, run_apart
 
 WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 8}"
 
@@ -117,18 +113,6 @@ def test_a_data_root_that_cannot_be_written(inputs: Path, tmp_path: Path) -> Non
     assert place.parent.read_text() == "in the way"
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, number: int, fails: Callable[[SequenceStore, int], bool]) -> None:
-    """Let the writing of some sequences end in a system error."""
-    write = SequenceStore.write
-
-    def maybe(store: SequenceStore, sequence: int, arrays: dict[str, object]) -> None:
-        if fails(store, sequence):
-            raise OSError(number, os.strerror(number))
-        write(store, sequence, arrays)
-
-    monkeypatch.setattr(SequenceStore, "write", maybe)
-
-
 def fill_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -137,9 +121,9 @@ def fill_disk(*_: object) -> None:
 def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
     mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("run", "--name", "mine", *settings(inputs))
+    options, write = ("run", "--name", "mine", *settings(inputs)), SequenceStore.write
     with monkeypatch.context() as patch:
-        failing(patch, errno.ENOSPC, lambda _store, sequence: sequence == 2)
+        patch.setattr(SequenceStore, "write", lambda *given: (fill_disk if given[1] == 2 else write)(*given))
         complaint = attention_geometry(*options, home=tmp_path).complaint
     assert "The disk is full" in complaint
     assert "keeps 2 of 4 sequences; free space and run again" in complaint
@@ -165,31 +149,15 @@ def test_a_studies_file_that_never_ends_is_refused(tmp_path: Path) -> None:
 
 # --- before PyTorch, Dagster or a database is loaded ---
 
-CODE = """
-import json, sys
-from dagster_project.command.cli import main
-
-sys.argv[:1] = ["attention-geometry"]
-try:
-    main()
-except SystemExit as end:
-    print(json.dumps([end.code, sorted(sys.modules)]))
-"""
-"""A command, its exit code, and the names of all modules that are loaded when it has ended."""
-
 HEAVY = {"torch", "dagster", "transformers", "datasets", "duckdb", "zarr", "pyarrow", "numba", "altair", "dask"}
 
 
 def refuse_fast(*arguments: object) -> str:
     """The one line that a command ends with, which has loaded nothing heavy."""
-    command = [sys.executable, "-c", CODE, *map(str, arguments)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
-    code, modules = json.loads(done.stdout)
-    assert code == 1, done.stderr
-    assert HEAVY & set(modules) == set()
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, lines
-    return lines[-1]
+    done, modules = run_apart(*arguments)
+    assert HEAVY & modules == set()
+    assert "\n" not in done.errors
+    return done.complaint
 
 
 @pytest.mark.one_case

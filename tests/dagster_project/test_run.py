@@ -3,10 +3,8 @@
 With nothing to do it writes nothing and loads little; what a newer version made is not replaced unless it is told to.
 """
 
-import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,25 +17,12 @@ from dagster_project.study.home import Home
 from storage.errors import UserError, refuse_newer
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
-from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, instance_of
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, instance_of, run_apart
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import TINY, write_studies
 from tests.storage.earlier import recorded, rewrite, rewrite_inputs
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
-
-MODULES = """
-import json, sys
-from dagster_project.command.cli import main
-
-sys.argv[0] = "attention-geometry"
-try:
-    main()
-except SystemExit as end:
-    assert not end.code
-print(json.dumps(sorted(sys.modules)), file=sys.stderr)
-"""
-"""A command, and the names of all modules that are loaded when it has ended."""
 
 
 def states(home: Path) -> dict[str, tuple[bytes, int]]:
@@ -50,20 +35,11 @@ def states(home: Path) -> dict[str, tuple[bytes, int]]:
 
 def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path) -> None:
     before = states(copied)
-    done = subprocess.run(
-        [sys.executable, "-c", MODULES, "run", "mine", "--home", copied],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    said, modules = done.stderr.strip().split("\n")
-    assert said == f"mine: all {len(NAMES)} assets are current"
-    heavy = {"torch", "dagster", "transformers", "datasets", "altair", "pandas", "scipy.stats"}
-    assert not heavy & set(json.loads(modules))
-    assert f"Report: {copied}/reports/mine.html" in done.stdout
-    assert "mine: mean over heads and sequences" in done.stdout
+    done, modules = run_apart("run", "mine", "--home", copied)
+    assert (done.code, done.errors) == (0, f"mine: all {len(NAMES)} assets are current")
+    assert not {"torch", "dagster", "transformers", "datasets", "altair", "pandas", "scipy.stats"} & modules
+    assert f"Report: {copied}/reports/mine.html" in done.text
+    assert "mine: mean over heads and sequences" in done.text
     assert states(copied) == before
 
 
