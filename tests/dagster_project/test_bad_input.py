@@ -56,6 +56,13 @@ def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> No
                 ("effects: {sequences: 9}", "': effects need 9 sequences, but the study has 8"),
             )
         ),
+        *(
+            (
+                f"studies:\n  one: {WELL[:-1]}, dask: {{scheduler: '{given}'}}}}",
+                "field 'dask.scheduler': input should be threads, or the address of a",
+            )
+            for given in ("tcp://host", "tcp://user:secret@host:1", "processes")
+        ),
         (
             f"studies:\n  one: {WELL.replace('corpus: embedded', 'corpus: synthetic')}",
             "field 'corpus': input is only allowed with `model: synthetic`",

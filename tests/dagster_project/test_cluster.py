@@ -21,7 +21,6 @@ from dagster_project.assets import summaries
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.settings import DaskSettings, Study
-from dagster_project.study.studies import parse_study
 from storage.errors import UserError
 from storage.files import parts
 from storage.files.places import LocalPlace
@@ -352,14 +351,6 @@ def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cluster.ADDRESS_VARIABLE, "scheduler.example")
     with pytest.raises(UserError, match=r"^DASK_SCHEDULER_ADDRESS must be the address of a Dask scheduler"):
         cluster.select_scheduler(STUDY)
-
-
-@pytest.mark.parametrize("given", ["tcp://host", "tcp://user:secret@host:1", "processes"])
-def test_a_scheduler_that_is_none_is_refused(given: object) -> None:
-    settings = {"model": "m", "corpus": "c", "context_length": 40, "sequences": 5}
-    assert parse_study("mine", settings, "here").dask.scheduler is None
-    with pytest.raises(UserError, match=r"field 'dask.scheduler': input should be threads, or the address of a"):
-        parse_study("mine", settings | {"dask": {"scheduler": given}}, "here")
 
 
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ import dagster as dg
 import duckdb
 import pytest
 
-import sql
 from dagster_project.study.home import Home
 from storage.errors import UserError, refuse_newer
 from tests.dagster_project import making
@@ -66,22 +65,9 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
 
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
-CHECKS = {
-    "tensors": {"ledger_complete", "rows_sum_to_one"},
-    "warehouse": {*sql.list_names("checks"), "row_count"},
-}
 
 
-def stores(home: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and time of every file of the Zarr stores."""
-    return {
-        name: (content, (home / name).stat().st_mtime_ns)
-        for name, content in files(home).items()
-        if name.startswith(("tensors", "metrics")) and (home / name).is_file()
-    }
-
-
-def test_dagster_has_the_partition_its_materialisations_and_checks(mine: Path) -> None:
+def test_dagster_has_the_partition_and_its_materialisations(mine: Path) -> None:
     with instance_of(mine) as instance:
         assert "mine" in instance.get_dynamic_partitions("study")
         assert "gpt2" in instance.get_dynamic_partitions("study")
@@ -95,9 +81,6 @@ def test_dagster_has_the_partition_its_materialisations_and_checks(mine: Path) -
             metadata = event.asset_materialization.metadata
             assert Path(str(metadata["path"].value)).exists()
             assert int(metadata["bytes"].value) > 0
-        keys = [dg.AssetCheckKey(dg.AssetKey(asset), name) for asset, names in CHECKS.items() for name in names]
-        records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        assert {key: record.status.value for key, record in records.items()} == dict.fromkeys(keys, "SUCCEEDED")
 
 
 def test_metrics_of_anything_else_are_not_landed(copied: Path) -> None:
@@ -116,13 +99,14 @@ def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_fresh_rebuilds_everything(copied: Path) -> None:
     making.find_measured(Home(copied), "mine", "selection_counts").unlink()  # whatever became of a part
-    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
+    before, rows = states(copied), attention_geometry(*ROWS, home=copied)
     done = attention_geometry("run", "mine", "--fresh", home=copied)
     assert done.code == 0, done.errors
     assert "4 of 4 sequences extracted" in done.errors
     assert {line.split(":")[0] for line in done.errors.splitlines()} == {"mine"}, "in a pipe, plain lines only"
     assert not set("\r\x1b") & set(done.errors + done.text)
-    assert all(stores(copied)[name] != found for name, found in before.items() if "/c/" in name)
+    after = states(copied)
+    assert all(after[name] != found for name, found in before.items() if "/c/" in name)
     assert attention_geometry(*ROWS, home=copied) == rows
 
 

@@ -21,7 +21,6 @@ from dagster_project.assets.asset import Asset, Work
 from dagster_project.command import results, runs
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules as sensors
-from dagster_project.study.families import Family, expand_families
 from dagster_project.study.home import HOME_VARIABLE, NAME, Home
 from dagster_project.study.settings import SEQUENCES, Study, choose_controls, find_twin_name, make_random_twin
 from dagster_project.study.studies import (
@@ -80,9 +79,19 @@ def test_a_study_is_read_or_refused_in_one_exception(name: object, changes: dict
     assert Study.model_validate(study.model_dump()) == study
 
 
+entries = st.dictionaries(
+    st.text(max_size=5) | st.integers(),
+    values
+    | st.builds(lambda family: {**DESCRIBED, "family": family}, values | st.dictionaries(st.text(max_size=3), values)),
+    max_size=4,
+)
+
+
 @given(
     content=st.one_of(
-        st.binary(max_size=60), st.text(max_size=60).map(str.encode), values.map(yaml.safe_dump).map(str.encode)
+        st.binary(max_size=60),
+        st.text(max_size=60).map(str.encode),
+        (values | st.builds(lambda each: {"studies": each}, entries)).map(yaml.safe_dump).map(str.encode),
     )
 )
 def test_any_file_is_read_or_refused(content: bytes) -> None:
@@ -91,27 +100,6 @@ def test_any_file_is_read_or_refused(content: bytes) -> None:
         path.write_bytes(content)
         with one_user_error(str(path)):
             read_studies(path)
-
-
-@given(
-    entries=st.dictionaries(
-        st.text(max_size=5) | st.integers(),
-        values
-        | st.builds(
-            lambda family: {**DESCRIBED, "family": family}, values | st.dictionaries(st.text(max_size=3), values)
-        ),
-        max_size=4,
-    )
-)
-def test_any_family_is_expanded_or_refused(entries: dict[str, object]) -> None:
-    found = expand_families(entries)
-    for name, study in found.studies.items():
-        try:
-            assert isinstance(parse_study(name, study, "here"), Study)
-        except UserError as error:
-            assert "here" in str(error)  # noqa: PT017
-    assert all(member in found.studies for family in found.families.values() for member in family.members)
-    assert len(found.families) + len([name for name in entries if name in found.studies]) >= len(entries)
 
 
 @settings(max_examples=5)
@@ -184,40 +172,35 @@ PAIR_MEMBERS = ("sizes-16", "sizes-12")
 
 
 @pytest.mark.parametrize(
-    ("axis", "listed", "members", "found"),
+    ("axis", "listed", "members"),
     [
-        ("context_length", [16, 8], ["sizes-16", "sizes-8"], [16, 8]),
-        ("dtype", ["float32", "bfloat16"], ["sizes-float32", "sizes-bfloat16"], ["float32", "bfloat16"]),
-        ("revision", ["step0", "refs/pr/3"], ["sizes-step0", "sizes-3"], ["step0", "refs/pr/3"]),
-        ("gguf", ["M.Q8_0.gguf", "M.Q4_1.gguf"], ["sizes-m.q8_0", "sizes-m.q4_1"], ["M.Q8_0.gguf", "M.Q4_1.gguf"]),
-        ("model", ["a/One B", "b/two"], ["sizes-one-b", "sizes-two"], ["a/One B", "b/two"]),
+        ("context_length", [16, 8], {"16": {"context_length": 16}, "8": {"context_length": 8}}),
+        ("dtype", ["float32", "bfloat16"], {"float32": {"dtype": "float32"}, "bfloat16": {"dtype": "bfloat16"}}),
+        ("revision", ["step0", "refs/pr/3"], {"step0": {"revision": "step0"}, "3": {"revision": "refs/pr/3"}}),
+        ("gguf", ["M.Q8_0.gguf", "M.Q4_1.gguf"], {f"m.q{of}": {"gguf": f"M.Q{of}.gguf"} for of in ("8_0", "4_1")}),
+        ("model", ["a/One B", "b/two"], {"one-b": {"id": "a/One B"}, "two": {"id": "b/two"}}),
+        (
+            "precision",
+            {"full": {}, "half": {"dtype": "bfloat16"}, "other": {"model": {"weights": "random"}}},
+            {"full": {}, "half": {"dtype": "bfloat16"}, "other": {"weights": "random"}},
+        ),
     ],
 )
 def test_a_family_is_a_study_for_each_value(
-    tmp_path: Path, axis: str, listed: list[object], members: list[str], found: list[object]
+    tmp_path: Path, axis: str, listed: object, members: dict[str, dict[str, object]]
 ) -> None:
-    template = {**DESCRIBED, "model": {"id": "some/where"}} if axis in {"revision", "gguf"} else DESCRIBED
-    home = home_with(tmp_path, sizes={**template, "family": {axis: listed}})
+    """Each with the settings of the entry but those in which it differs."""
+    model = {"id": "some/where"}
+    home = home_with(tmp_path, sizes={**DESCRIBED, "model": model, "family": {axis: listed}})
+    named = {f"sizes-{value}": changes for value, changes in members.items()}
     family = list_families(home)["sizes"]
-    assert (family.axis, list(family.members)) == (axis, members)
-    studies = [find_study(home, member) for member in members]
-    given = [getattr(study.model if axis in {"revision", "gguf"} else study, axis) for study in studies]
-    assert [each.id if axis == "model" else each for each in given] == found
-    assert {study.corpus.id for study in studies} == {"embedded"}
-    assert list(read_studies(home.studies_file)) == members
-    assert expand_names(home, ["sizes", "embedded", members[0]]) == [*members, "embedded"]
-
-
-def test_members_that_are_named_differ_in_their_settings(tmp_path: Path) -> None:
-    changes = {"full": {}, "half": {"dtype": "bfloat16"}, "other": {"model": {"weights": "random"}}}
-    home = home_with(tmp_path, mine={**DESCRIBED, "family": {"precision": changes}})
-    assert list_families(home)["mine"] == Family(
-        "mine", "precision", {f"mine-{name}": name for name in ("full", "half", "other")}
-    )
-    full, half, other = (find_study(home, f"mine-{name}") for name in changes)
-    assert full == parse_study("mine", DESCRIBED, "test")
-    assert (half.dtype, half.model) == ("bfloat16", full.model)
-    assert (other.model.id, other.model.weights, other.dtype) == ("embedded", "random", "float32")
+    assert (family.axis, list(family.members)) == (axis, [*named])
+    for name, changes in named.items():
+        own = changes.keys() & {"id", "revision", "gguf", "weights"}
+        settings = {**DESCRIBED, "model": model | changes} if own else {**DESCRIBED, "model": model, **changes}
+        assert find_study(home, name) == parse_study(name, settings, "test")
+    assert list(read_studies(home.studies_file)) == [*named]
+    assert expand_names(home, ["sizes", "embedded", next(iter(named))]) == [*named, "embedded"]
 
 
 @pytest.mark.parametrize(
@@ -302,8 +285,6 @@ def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> No
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert [row["study"] for row in rows if row["family"] == "sizes"] == [*PAIR_MEMBERS]
     assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
-    assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*PAIR_MEMBERS, "sizes"], "fresh")
-    assert describe(tmp_path, "sizes").startswith("family of 2 studies, current")
     assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
     assert not list((tmp_path / "warehouse").glob("*.duckdb"))
     assert {*PAIR_MEMBERS} <= set(list_studies(home))

@@ -14,9 +14,6 @@ import pytest
 from scipy import stats
 
 from dagster_project.analysis import chance, fits, passes, regimes, temperature, top_keys, values
-from dagster_project.analysis.means import compute_selection_means
-from dagster_project.analysis.sources import open_sources
-from dagster_project.assets.catalogue import find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
@@ -52,7 +49,9 @@ SCORES = {"f_r_max": "precision", "f_r_min": "recall"}  # The metric that each F
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A data root in which every step has been made."""
     found = measured(tmp_path_factory.mktemp("drawn"), several())
-    making.summarise(found, NAME, STUDY)
+    with pytest.MonkeyPatch.context() as patched:  # a layer is read in blocks of some of its sequences
+        patched.setattr(passes, "BLOCK_BYTES", 4 * 2 * 4 * QUERIES[-1])
+        making.summarise(found, NAME, STUDY)
     return found
 
 
@@ -358,16 +357,11 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
     assert not near(row, {"relative_distance": np.linalg.norm(s - y[order[0]]) / np.linalg.norm(s)}, rel=1e-2)
 
 
-def read_margins(arrays: dict[str, np.ndarray], at: tuple[Any, ...], scale: np.ndarray | float) -> np.ndarray:
-    """Δ/B of some selections."""
-    return margin(Ingredients(**{name: arrays[name][at] for name in INGREDIENTS}), scale)
-
-
 def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     """They are those of the bounds of selections, each of which ``tests.geometry`` reads slowly."""
     metrics, kappas = making.open_metrics(home, NAME, STUDY), STUDY.analysis.kappas
     found = rows(home, "bound_means")
-    assert len(found) == count_rows(families=len(kappas) + 1)
+    assert len(found) == (len(kappas) + 1) * sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES)
     order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
     assert order == sorted(order)
     names = [f"{metric}_{kind}" for metric in SCORES.values() for kind in ("upper", "lower_scale_free")]
@@ -388,7 +382,7 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
         scale = arrays["value_scale"][:, query, layer, head // 2]
         parts = Ingredients(**{name: arrays[name][at] for name in INGREDIENTS})
         given = {"size": n, "n_keys": keys, "head_dim": SIZES["head_dim"], "unit": scale, "kappa": row["kappa"]}
-        each, lowers = {"margin": read_margins(arrays, at, scale)}, lower_bounds(parts, **given)
+        each, lowers = {"margin": margin(parts, scale)}, lower_bounds(parts, **given)
         for (score, metric), lower in zip(SCORES.items(), lowers, strict=True):
             upper = arrays[f"{metric}_upper"][..., kappas.index(row["kappa"]), :][at]
             for end, bound in {"lower": lower, "upper": upper}.items():
@@ -398,29 +392,6 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
         apart += not near(row, {"margin": each["margin"][0]}, rel=1e-3)
     assert apart > 100  # mutation control: one sequence
     assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
-
-
-def count_rows(families: int = 1) -> int:
-    """Rows of a table of every query, layer, head and N."""
-    return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
-
-
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize("most", [4 * 2 * 4 * QUERIES[-1], 4 * 5 * 4 * QUERIES[-1], 1], ids=["some", "layer", "one"])
-def test_means_are_the_same_however_much_is_read(home: Home, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """A layer, some of its sequences, or one; the study of the other tests is read in blocks of all layers."""
-    monkeypatch.setattr(passes, "BLOCK_BYTES", most)
-    found: dict[str, list[dict[str, Any]]] = {table: [] for table in find_asset("selection_means").tables}
-    for table, part in compute_selection_means(open_sources(home, NAME, STUDY)):
-        found[table] += part.to_pylist()
-    for table, some in found.items():
-        wanted = rows(home, table)
-        assert len(some) == len(wanted) > 0
-        named = ("family", "scale", "metric", "measure", "axis")
-        texts = [[[row.pop(name, None) for name in named] for row in each] for each in (some, wanted)]
-        assert texts[0] == texts[1], table
-        numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
-        assert all(map(near, some, numbers)), table
 
 
 def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
