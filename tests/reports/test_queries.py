@@ -15,6 +15,8 @@ import sql
 from reports.assumptions.findings import describe_attention
 from reports.findings.numbers import Row
 from reports.queries import ask, find_queries, read_query
+from storage.warehouse.documentation import list_examples, render_example
+from storage.warehouse.query import query as query_warehouse
 from tests.made_up import tables, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SEVERAL, SMALL, SYNTHETIC, THREE
 from tests.reports.drawings import changed, of_shown
@@ -70,13 +72,15 @@ def test_queries_have_rows_of_one_study_only(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["least", "one sequence", "hidden sink", "only itself"])
-def test_every_query_answers_for_every_study(name: str) -> None:
+def test_every_query_and_example_answers_for_every_study(name: str) -> None:
     study = DEGENERATE[name]
     with warehouse(study) as connection:
         for query in find_queries():
             parameters = parameters_of(query)
             given = {"study": study.study, "query": study.query} | {"layer": 0, "head": 0}
             ask(connection, query, **{key: given.get(key, value) for key, value in parameters.items()})
+        for example in list_examples():
+            query_warehouse(connection, render_example(example, name)).read_all()
 
 
 def test_the_rows_of_a_view_need_no_query(small: duckdb.DuckDBPyConnection) -> None:

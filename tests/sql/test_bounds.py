@@ -169,22 +169,6 @@ def test_the_comparison_notices_another_formula(monkeypatch: pytest.MonkeyPatch,
         compare_lower_bounds(connection)
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("0.5, 'Unit'", "scale must be 'unit' or 'raw', not 'Unit'"),
-        ("0.5, NULL", "scale must be 'unit' or 'raw', not NULL"),
-        ("0, 'unit'", "kappa must be a finite number above 0"),
-        ("NULL, 'raw'", "kappa must be a finite number above 0"),
-        ("'nan'::DOUBLE, 'raw'", "kappa must be a finite number above 0"),
-    ],
-)
-def test_a_wrong_question_is_refused(arguments: str, message: str) -> None:
-    with database(**study()) as connection, pytest.raises(duckdb.InvalidInputException, match=message):
-        connection.execute(f"FROM lower_bounds({arguments})").fetchall()
-
-
 def literal_inside(row: Row, metric: str) -> bool | None:
     lower, upper, mean = row[f"{metric}_lower"], row[f"{metric}_upper"], row[metric]
     if row["family"] == "scale_free":

@@ -3,21 +3,14 @@
 What does not belong here: how the numbers are computed (``tests.dagster_project.test_limits``).
 """
 
-from typing import Any
-
 import duckdb
 import numpy as np
 import pytest
 
 from geometry.limits import random_subset_distance
+from tests.sql.hand_made import rows_of
 
 HEAD = "query = 11 AND layer = 1 AND head = 2"
-
-
-def named(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    """Rows by the names of their columns."""
-    rows: list[dict[str, Any]] = connection.sql(query).to_arrow_table().to_pylist()
-    return rows
 
 
 def test_random_selections_are_those_of_the_closed_form(good: duckdb.DuckDBPyConnection) -> None:
@@ -58,8 +51,8 @@ def test_the_critical_n_is_the_first_at_which_means_meet(changed: duckdb.DuckDBP
     changed.execute(f"UPDATE selection_means SET relative_distance = 2 * {random} WHERE {HEAD} AND n < 4")
     changed.execute(f"UPDATE selection_means SET relative_distance = {random} WHERE {HEAD} AND n >= 4")
     changed.execute(f"UPDATE selection_means SET relative_distance = {random} + 1 WHERE layer = 0")
-    means = named(changed, "SELECT * FROM selection_means ORDER BY query, layer, head, n")
-    found = named(changed, "SELECT * FROM critical_n")
+    means = rows_of(changed, "selection_means")
+    found = rows_of(changed, "critical_n")
     for row in found:
         mine = [mean for mean in means if all(mean[key] == row[key] for key in ("query", "layer", "head"))]
         distances = [[mean[name] for mean in mine] for name in ("relative_distance", random)]
@@ -100,12 +93,3 @@ def test_the_best_temperature_is_that_of_the_largest_mean(changed: duckdb.DuckDB
     assert changed.execute(asked).fetchall()[0][:5] == (4, 1, 0.5, 0.5, 0)
     changed.execute("DELETE FROM temperature_means WHERE temperature = 1")
     assert changed.execute(asked).fetchall()[0][:5] == (4, 0.5, 0.5, None, None)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [("best_temperature(0)", "at_n must be 1 or more"), ("best_temperature(measure := 'loss')", "'auc' or 'recall'")],
-)
-def test_what_cannot_be_asked_is_refused(good: duckdb.DuckDBPyConnection, call: str, message: str) -> None:
-    with pytest.raises(duckdb.InvalidInputException, match=message):
-        good.execute(f"FROM {call}").fetchall()

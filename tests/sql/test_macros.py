@@ -157,6 +157,11 @@ def test_bounds_at_any_kappa_are_means_of_those_of_every_selection(
         ("heads_by_regime(NULL)", "at_n must be 1 or more"),
         ("compare_studies('first', 'frist')", "there is no study frist"),
         ("compare_studies('x', 'second')", "there is no study x"),
+        ("best_temperature(0)", "at_n must be 1 or more"),
+        ("best_temperature(measure := 'loss')", "'auc' or 'recall'"),
+        ("lower_bounds(0.5, 'Unit')", "scale must be 'unit' or 'raw', not 'Unit'"),
+        ("lower_bounds(0.5, NULL)", "scale must be 'unit' or 'raw', not NULL"),
+        *((f"lower_bounds({kappa}, 'raw')", "kappa must be a finite") for kappa in (0, "NULL", "'nan'::DOUBLE")),
     ],
 )
 def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: str) -> None:

@@ -16,7 +16,6 @@ from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, derive, describe_table
 from tests.made_up import SMALL, MadeUp, insert, tables, warehouse
-from tests.reports.conftest import DEGENERATE
 from tests.sql.checking import STUDY
 from tests.storage.shell import in_shell
 
@@ -83,11 +82,3 @@ def test_every_statement_has_rows_of_the_study_asked_about_alone(
     assert (first != second) == ("$study" in example.code)
     if "$study" in example.code and "compare_studies" not in example.code:  # which looks at another, if there is one
         assert second == asked(alone, example, SECOND)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:
-    with warehouse(DEGENERATE[name]) as connection:
-        for example in list_examples():
-            query(connection, render_example(example, name)).read_all()
