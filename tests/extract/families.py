@@ -48,11 +48,27 @@ _MAMBA: Sizes = {**_KV, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups"
 _OLD: Sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.15, "bos_token_id": 0, "eos_token_id": 1}
 _GPTJ: Sizes = {**_OLD, "n_embd": 64, "n_layer": 3, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
 _FALCON: Sizes = {**PLAIN, "alibi": False, "multi_query": False}
+_FALCON_GROUPED: Sizes = {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
 _BY_LAYER: Sizes = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16}
+_LLAMA_4: Sizes = {**GROUPED, **_FOUR, "num_local_experts": 2, "attention_chunk_size": WINDOW} | {
+    "intermediate_size_mlp": 64
+}
+_GEMMA_2: Sizes = {**_WINDOWED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}
 _GEMMA_3N: Sizes = {**_MIXED, **_BY_LAYER, "num_kv_shared_layers": 2, "laurel_rank": 8, "altup_num_inputs": 2} | {
     "activation_sparsity_pattern": None
 }
 _GEMMA_4: Sizes = {**_MIXED, **_BY_LAYER, "num_kv_shared_layers": 0, "global_head_dim": 32}
+_GEMMA_4_SHARED: Sizes = {**_GEMMA_4, "num_kv_shared_layers": 2}
+_GPT_OSS: Sizes = {**_WINDOWED, "num_local_experts": 4}
+_LFM_2: Sizes = {**GROUPED, **_FOUR, "layer_types": ["conv", "full_attention"] * 2}
+_NEMOTRON_H: Sizes = {**GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32} | {
+    "n_groups": 1,
+    "ssm_state_size": 16,
+}
+_RECURRENT_GEMMA: Sizes = {**PLAIN, **_FOUR, "num_key_value_heads": 1, "lru_width": 64} | {
+    "attention_window_size": WINDOW,
+    "block_types": ["recurrent", "attention"],
+}
 _LINEAR: Sizes = {**GROUPED, **_HALF, "linear_num_key_heads": 2, "linear_num_value_heads": 4} | {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
@@ -97,34 +113,21 @@ _MLA = "latent attention (MLA)"
 _OTHERS = "linear attention in the other layers"
 _MAMBAS = "Mamba in the other layers"
 _SHARED = "layers that share KV heads of earlier ones"
+_TWO_SIZES = f"{_SOME}, heads of two sizes"
+_RECURRENCE = "recurrence in the other layers"
+_ONCE = "as many value states in the cache as heads, kept once per KV head"
 _SCALED: Sizes = {"attention_multiplier": 0.25}
 FAMILIES: tuple[Family, ...] = (
     Family("Llama 2, Llama 3", "LlamaConfig", GROUPED),
-    Family(
-        "Llama 4",
-        "Llama4TextConfig",
-        {**GROUPED, **_FOUR, "num_local_experts": 2, "attention_chunk_size": WINDOW, "intermediate_size_mlp": 64},
-        "a query sees its chunk only, in some layers",
-    ),
+    Family("Llama 4", "Llama4TextConfig", _LLAMA_4, "a query sees its chunk only, in some layers"),
     Family("Mistral", "MistralConfig", _WINDOWED, _SLIDING),
     Family("Mixtral", "MixtralConfig", {**_WINDOWED, **_EXPERTS}, _SLIDING),
     Family("Gemma", "GemmaConfig", GROUPED),
-    Family(
-        "Gemma 2",
-        "Gemma2Config",
-        {**_WINDOWED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16},
-        f"{_SOME}, soft-capped logits",
-    ),
+    Family("Gemma 2", "Gemma2Config", _GEMMA_2, f"{_SOME}, soft-capped logits"),
     Family("Gemma 3", "Gemma3TextConfig", {**_MIXED, "query_pre_attn_scalar": 16}, _SOME),
     Family("Gemma 3n", "Gemma3nTextConfig", _GEMMA_3N, f"{_SOME}, {_SHARED}", damping=0.3),
-    Family("Gemma 4", "Gemma4TextConfig", _GEMMA_4, f"{_SOME}, heads of two sizes", damping=0.3),
-    Family(
-        "Gemma 4, shared",
-        "Gemma4TextConfig",
-        {**_GEMMA_4, "num_kv_shared_layers": 2},
-        f"{_SOME}, heads of two sizes, {_SHARED}",
-        damping=0.3,
-    ),
+    Family("Gemma 4", "Gemma4TextConfig", _GEMMA_4, _TWO_SIZES, damping=0.3),
+    Family("Gemma 4, shared", "Gemma4TextConfig", _GEMMA_4_SHARED, f"{_TWO_SIZES}, {_SHARED}", damping=0.3),
     Family("GPT-2", "GPT2Config", PLAIN),
     Family("GPT-NeoX, Pythia", "GPTNeoXConfig", PLAIN),
     Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", PLAIN, "one KV head"),
@@ -145,12 +148,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("Granite MoE", "GraniteMoeConfig", {**GROUPED, **_EXPERTS, **_SCALED}),
     Family("Granite SWA", "GraniteSWAConfig", {**_MIXED, **_SCALED}, f"{_SOME}, learned sinks", sinks_apart=True),
     Family("SmolLM3", "SmolLM3Config", GROUPED),
-    Family(
-        "gpt-oss",
-        "GptOssConfig",
-        {**_WINDOWED, "num_local_experts": 4},
-        f"{_SOME}, learned sinks: rows sum to less than 1",
-    ),
+    Family("gpt-oss", "GptOssConfig", _GPT_OSS, f"{_SOME}, learned sinks: rows sum to less than 1"),
     Family("DeepSeek-V2", "DeepseekV2Config", _LATENT, _MLA),
     Family("DeepSeek-V3", "DeepseekV3Config", _LATENT, _MLA),
     Family("DeepSeek-V3.2", "DeepseekV32Config", _INDEXER, f"{_MLA}; contexts as long as its indexer keeps whole"),
@@ -169,41 +167,18 @@ FAMILIES: tuple[Family, ...] = (
     Family("Seed-OSS", "SeedOssConfig", GROUPED),
     Family("Qwen 3 Next", "Qwen3NextConfig", {**_LINEAR, **_EXPERTS}, _OTHERS, "projection"),
     Family("Qwen 3.5", "Qwen3_5TextConfig", _LINEAR, _OTHERS, "projection"),
-    Family(
-        "LFM 2",
-        "Lfm2Config",
-        {**GROUPED, **_FOUR, "layer_types": ["conv", "full_attention"] * 2},
-        "convolutions in the other layers",
-    ),
+    Family("LFM 2", "Lfm2Config", _LFM_2, "convolutions in the other layers"),
     Family("Bamba", "BambaConfig", {**_MAMBA, **_FOUR, "attn_layer_indices": [1, 3]}, _MAMBAS),
     Family("Falcon H1", "FalconH1Config", {**_MAMBA, "mamba_d_ssm": 128}, "Mamba beside the attention of each layer"),
-    Family(
-        "Nemotron H",
-        "NemotronHConfig",
-        {**GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
-        | {"ssm_state_size": 16},
-        "Mamba or a plain MLP in the other layers",
-    ),
-    Family(
-        "RecurrentGemma",
-        "RecurrentGemmaConfig",
-        {**PLAIN, **_FOUR, "num_key_value_heads": 1, "lru_width": 64, "attention_window_size": WINDOW}
-        | {"block_types": ["recurrent", "attention"]},
-        "recurrence in the other layers, one KV head, sliding window",
-    ),
+    Family("Nemotron H", "NemotronHConfig", _NEMOTRON_H, "Mamba or a plain MLP in the other layers"),
+    Family("RecurrentGemma", "RecurrentGemmaConfig", _RECURRENT_GEMMA, f"{_RECURRENCE}, one KV head, {_SLIDING}"),
     Family("MiniMax", "MiniMaxConfig", {**GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16}, _OTHERS),
     Family("OLMo Hybrid", "OlmoHybridConfig", {**GROUPED, **_HALF}, _OTHERS),
     Family("GPT-J", "GPTJConfig", _GPTJ, alone=True),
     Family("CodeGen", "CodeGenConfig", _GPTJ, alone=True),
     Family("Falcon, one KV head", "FalconConfig", {**_FALCON, "multi_query": True}, "one KV head", alone=True),
     Family("Falcon, all KV heads", "FalconConfig", {**_FALCON, "parallel_attn": False}, alone=True),
-    Family(
-        "Falcon, grouped",
-        "FalconConfig",
-        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
-        "as many value states in the cache as heads, kept once per KV head",
-        alone=True,
-    ),
+    Family("Falcon, grouped", "FalconConfig", _FALCON_GROUPED, _ONCE, alone=True),
     Family("BLOOM", "BloomConfig", {**_OLD, "hidden_size": 64, "n_layer": 3, "n_head": 4}, alone=True),
     Family("MPT", "MptConfig", {**_OLD, "d_model": 64, "n_layers": 3, "n_heads": 4, "max_seq_len": 64}, alone=True),
     Family("GPT-Neo", "GPTNeoConfig", _NEO, _SOME, alone=True),
@@ -254,6 +229,9 @@ class Refused:
 
 _BARE: Sizes = {"vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2}
 _SMALL: Sizes = {**_BARE, "num_attention_heads": 4}
+_WITH_MLP: Sizes = {**_SMALL, "intermediate_size": 64}
+_BERT: Sizes = {**_WITH_MLP, "max_position_embeddings": 64}
+_GPT_1: Sizes = {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4}
 _DECODER: Sizes = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
 _HALVES: Mapping[str, Sizes] = {
     "Bart": _DECODER,
@@ -262,28 +240,18 @@ _HALVES: Mapping[str, Sizes] = {
 }
 """Encoder–decoders, by the names of their classes."""
 _RECURRENT = ("no softmax attention", "has no softmax attention that can be read")
+_NOT_CAUSAL = "BertLMHeadModel is not a causal language model"
 _NO_CACHE = "keeps no cache of keys and values"
+_OWN_PROMPT = "reads a prompt of its own before every text, also after a cache"
 _UNKNOWN = "in a way this program does not know"
 _TWICE = "more than once in layer 0"
 REFUSED: tuple[Refused, ...] = (
-    Refused(
-        "BERT and other encoders",
-        "BertConfig",
-        {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64},
-        "tokens attend to later ones",
-        "BertLMHeadModel is not a causal language model",
-    ),
+    Refused("BERT and other encoders", "BertConfig", _BERT, "tokens attend to later ones", _NOT_CAUSAL),
     Refused("Mamba", "MambaConfig", _BARE, *_RECURRENT),
     Refused("Falcon Mamba", "FalconMambaConfig", _BARE, *_RECURRENT),
     Refused("RWKV", "RwkvConfig", _BARE, *_RECURRENT),
     Refused("xLSTM", "xLSTMConfig", {**_BARE, "num_blocks": 2, "num_heads": 4}, *_RECURRENT),
-    Refused(
-        "GPT-1",
-        "OpenAIGPTConfig",
-        {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4},
-        _NO_CACHE,
-        _NO_CACHE,
-    ),
+    Refused("GPT-1", "OpenAIGPTConfig", _GPT_1, _NO_CACHE, _NO_CACHE),
     *(
         Refused(
             f"{name} and its decoder alone",
@@ -294,13 +262,7 @@ REFUSED: tuple[Refused, ...] = (
         )
         for name, sizes in _HALVES.items()
     ),
-    Refused(
-        "CPM-Ant",
-        "CpmAntConfig",
-        {**_SMALL, "dim_head": 16},
-        "reads a prompt of its own before every text, also after a cache",
-        _UNKNOWN,
-    ),
+    Refused("CPM-Ant", "CpmAntConfig", {**_SMALL, "dim_head": 16}, _OWN_PROMPT, _UNKNOWN),
     Refused(
         "Falcon with ALiBi: `tiiuae/falcon-rw-1b`, `tiiuae/falcon-rw-7b`",
         "FalconConfig",
@@ -308,13 +270,7 @@ REFUSED: tuple[Refused, ...] = (
         "its eager attention, which alone returns weights, differs from its usual one",
         "computes different hidden states with eager attention",
     ),
-    Refused(
-        "DiffLlama",
-        "DiffLlamaConfig",
-        {**_SMALL, "intermediate_size": 64},
-        "subtracts one softmax from another",
-        _TWICE,
-    ),
+    Refused("DiffLlama", "DiffLlamaConfig", _WITH_MLP, "subtracts one softmax from another", _TWICE),
     Refused("HRM", "HrmTextConfig", GROUPED, "goes through its layers several times", _TWICE),
     Refused(
         "Zamba 2",

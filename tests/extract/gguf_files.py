@@ -23,7 +23,7 @@ from extract.hub import silence_libraries
 from extract.models.checks import check_inputs
 from extract.models.loading import describe, load
 from storage.errors import UserError, escape_unprintable
-from tests.extract.tiny import PLAIN, VOCABULARY, settings, tiny_tokenizer
+from tests.extract.tiny import PLAIN, settings, tiny_tokenizer
 
 Entries = dict[str, Any]
 Tensors = dict[str, NDArray[Any]]
@@ -33,6 +33,7 @@ _SIZES: Sizes = {**PLAIN, "intermediate_size": 96, "num_hidden_layers": 2, "tie_
 _ROTATION = {"rope_type": "default", "rope_theta": 5000.0}
 _ROTARY: Sizes = {**_SIZES, "num_key_value_heads": 2, "rope_parameters": _ROTATION}
 _PARTIAL: Sizes = {**_ROTARY, "rope_parameters": {**_ROTATION, "partial_rotary_factor": 0.5}}
+_TIED: Sizes = {"multi_query": True, "tie_word_embeddings": True}
 _EXPERTS: Sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "decoder_sparse_step": 1}
 _GEMMA: Sizes = {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True}
 _LINEAR: Sizes = {f"linear_{name}": size for name, size in [("num_key_heads", 2), ("num_value_heads", 2)]} | {
@@ -46,21 +47,8 @@ _LINEAR: Sizes = {f"linear_{name}": size for name, size in [("num_key_heads", 2)
 
 
 WRITTEN: Mapping[str, tuple[str, Sizes]] = {
-    "bloom": (
-        "BloomConfig",
-        {"vocab_size": VOCABULARY, "hidden_size": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.15}
-        | {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1},
-    ),
-    "falcon": (
-        "FalconConfig",
-        {
-            **_SIZES,
-            "rope_parameters": _ROTATION,
-            "ffn_hidden_size": 96,
-            "multi_query": True,
-            "tie_word_embeddings": True,
-        },
-    ),
+    "bloom": ("BloomConfig", {**_SIZES, "intermediate_size": 4 * 64, "tie_word_embeddings": True}),
+    "falcon": ("FalconConfig", {**_SIZES, **_TIED, "rope_parameters": _ROTATION, "ffn_hidden_size": 96}),
     "gemma2": ("Gemma2Config", {**_ROTARY, **_GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
     "gemma3": (
         "Gemma3TextConfig",
