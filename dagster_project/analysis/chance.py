@@ -50,30 +50,11 @@ class Sample:
 class Layer:
     """The measures of one query in one layer."""
 
-    heads: "Differences"  # Of each head, (head, null, measure, N), N as far as the layer's keys go
+    heads: dict[str, NDArray[np.float64]]
+    """Each head compared with the nulls, (head, null, measure, N) each, N as far as the layer's keys go."""
     over_heads: NDArray[np.float64]  # Sums over heads, (sequence, 1 + nulls, measure, N), the selections first
     auc: NDArray[np.float64]
     """Mean AUC of the selections over ln N, N from 2 on, (sequence, head); NaN if there is no such N."""
-
-
-@dataclass(frozen=True)
-class Differences:
-    """Measures of selections compared with those of nulls: means over sequences, arrays (…, null, measure, N)."""
-
-    value: NDArray[np.float64]  # Mean of the selections
-    null_value: NDArray[np.float64]  # Mean of the null; each sequence enters with the mean over its draws
-    difference: NDArray[np.float64]
-    difference_low: NDArray[np.float64]  # Lower end of the difference's interval; NaN for one sequence
-    difference_high: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, measures: NDArray[np.floating]) -> "Differences":
-        """Compare measures with nulls by sequence, (sequence, …, 1 + nulls, measure, N), the selections first."""
-        selections, nulls = measures[..., :1, :, :], measures[..., 1:, :, :]
-        null_value = nulls.mean(axis=0, dtype=np.float64)
-        value = np.broadcast_to(selections.mean(axis=0, dtype=np.float64), null_value.shape)
-        apart = estimate_mean(np.subtract(selections, nulls, dtype=np.float64), DIFFERENCE)
-        return cls(value, null_value, apart.value, apart.low, apart.high)
 
 
 def compute_separability(sources: Sources) -> Rows:
@@ -102,7 +83,7 @@ def compute_separability(sources: Sources) -> Rows:
                 yield "head_auc", build_batch(rows | {"auc": measured.auc.ravel()})
         means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
-        of_model = _build_columns(sample, query, Differences.of(means))
+        of_model = _build_columns(sample, query, _compare(means))
         of_model["heads"] = np.broadcast_to(heads, (len(NULLS), len(MEASURES), heads.size)).ravel()
         yield "separability_model", build_batch(of_model)
         if query == sources.query:
@@ -134,7 +115,7 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     blocks = split_sequences(sample.sequences, of_one, BLOCK_BYTES)
     measures = np.concatenate([_measure_block(sample, index, layer, n, block) for block in blocks])
     auc = average_over_ln_n(measures[:, :, 0, MEASURES.index("auc")], n)
-    return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64), auc)
+    return Layer(_compare(measures), measures.sum(axis=1, dtype=np.float64), auc)
 
 
 def _measure_block(sample: Sample, index: int, layer: int, n: NDArray[np.int64], block: slice) -> NDArray[np.float32]:
@@ -159,6 +140,18 @@ def _measure_block(sample: Sample, index: int, layer: int, n: NDArray[np.int64],
         for of, name in enumerate(("observed", *NULLS)):
             measures[at, :, of] = getattr(seen, name).reshape(heads.size, len(MEASURES), n.size)
     return measures
+
+
+def _compare(measures: NDArray[np.floating]) -> dict[str, NDArray[np.float64]]:
+    """Columns of measures by sequence, (sequence, …, 1 + nulls, measure, N), the selections first, beside the nulls.
+
+    Means over sequences; of a null, each sequence enters with the mean over its draws.
+    """
+    selections, nulls = measures[..., :1, :, :], measures[..., 1:, :, :]
+    null_value = nulls.mean(axis=0, dtype=np.float64)
+    value = np.broadcast_to(selections.mean(axis=0, dtype=np.float64), null_value.shape)
+    apart = estimate_mean(np.subtract(selections, nulls, dtype=np.float64), DIFFERENCE)
+    return {"value": value, "null_value": null_value, **apart.name_ends("difference")}
 
 
 def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
@@ -187,16 +180,18 @@ def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float6
     }
 
 
-def _build_columns(sample: Sample, query: int, differences: Differences, **constant: int) -> dict[str, Any]:
+def _build_columns(
+    sample: Sample, query: int, differences: Mapping[str, NDArray[np.float64]], **constant: int
+) -> dict[str, Any]:
     """Columns of ``separability`` for one layer of one query, or of the model, without an axis of heads."""
-    *head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
+    *head, null, measure, n = (axis.ravel() for axis in np.indices(differences["value"].shape, dtype=np.int16))
     return {
         **fill_columns(n.size, query=query, sequences=sample.sequences, draws=sample.draws, **constant),
         **dict(zip(["head"], head, strict=False)),
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
-        **{name: array.ravel() for name, array in vars(differences).items()},
+        **{name: array.ravel() for name, array in differences.items()},
     }
 
 
@@ -209,7 +204,7 @@ def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place
     """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
     auc_of_head: dict[Place, float] = {}
     for layer, measured in layers.items():
-        auc = measured.heads.value[:, 0, MEASURES.index("auc")]
+        auc = measured.heads["value"][:, 0, MEASURES.index("auc")]
         at = np.flatnonzero(sample.grid[: auc.shape[-1]] <= RANKED_AT)
         if at.size:
             auc_of_head |= {(layer, head): value for head, value in enumerate(auc[:, at[-1]].tolist())}

@@ -11,21 +11,12 @@ from statistics import mode
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dagster_project.analysis.cluster import run_in_parallel
 from dagster_project.analysis.sources import Rows, Sources
+from storage.warehouse.rows import build_listed
 
 logger = logging.getLogger(__name__)
-
-KINDS: dict[str, pa.DataType] = {
-    **dict.fromkeys(("family", "scale", "parameter", "untested"), pa.string()),
-    **dict.fromkeys(("head_dim", "n_keys", "n", "draws"), pa.int32()),
-    **dict.fromkeys(("effect", "paper_effect"), pa.int8()),
-    **dict.fromkeys(("meets_assumptions", "agrees"), pa.bool_()),
-    **{f"{metric}_{side}holds": pa.bool_() for metric in ("precision", "recall") for side in ("", "upper_")},
-}
-"""Types of the columns of drawn heads that are not float64."""
 
 EFFECT_DRAWS = 16  # Heads drawn for every value of a parameter of Table 1
 
@@ -57,7 +48,7 @@ def compute_bounds_in_expectation(sources: Sources) -> Rows:
         )
         for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
     ]
-    yield from (("monte_carlo", _build_batch(rows)) for rows in run_in_parallel(tasks))
+    yield from (("monte_carlo", build_listed("monte_carlo", rows)) for rows in run_in_parallel(tasks))
 
 
 def compute_parameter_effects(sources: Sources) -> Rows:
@@ -76,7 +67,7 @@ def compute_parameter_effects(sources: Sources) -> Rows:
     rows = measure_parameter_effects(
         base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
     )
-    yield "parameter_effects", _build_batch(rows)
+    yield "parameter_effects", build_listed("parameter_effects", rows)
 
 
 def _find_typical_head(sources: Sources) -> Any:
@@ -106,9 +97,3 @@ def _find_typical_head(sources: Sources) -> Any:
         t_1=int(weight["t_1"]),
         t_2=int(weight["t_2"]),
     )
-
-
-def _build_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows as a record batch, with the types of columns also if all their values are unknown."""
-    schema = pa.schema([(name, KINDS.get(name, pa.float64())) for name in rows[0]])
-    return pa.RecordBatch.from_pylist(rows, schema)
