@@ -6,11 +6,15 @@ The pass over the metrics that computes them feeds all other means and correlati
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.bound_means import BoundMeans
 from dagster_project.analysis.coverage import Coverage
 from dagster_project.analysis.distances import Distances
-from dagster_project.analysis.key_budgets import KeyBudgets
-from dagster_project.analysis.layer_means import Diagnostics, build_interval_columns, index_heads_and_n
+from dagster_project.analysis.layer_means import (
+    BoundMeans,
+    Diagnostics,
+    KeyBudgets,
+    build_interval_columns,
+    index_heads_and_n,
+)
 from dagster_project.analysis.passes import Block, Summary, run_pass
 from dagster_project.analysis.sink import SinkEffect
 from dagster_project.analysis.sources import Rows, Sources

@@ -1,4 +1,4 @@
-"""Value states by KV head and position: their norms and directions, and what each position contributes to an output."""
+"""Value states by KV head and position: their norms and directions, what each position contributes, and top keys."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,15 +9,19 @@ import pyarrow as pa
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.values import DirectionMoments, PrincipalDirections, estimate_variation, variation
+from geometry.selection.top_keys import top_keys
 from geometry.statistics.intervals import POSITIVE, Mean, estimate_mean
 from geometry.threads import one_blas_thread
-from storage.warehouse.rows import build_batch, fill_columns, index_columns
+from storage.warehouse.rows import build_batch, build_top_key_rows, fill_columns, index_columns
 from storage.zarr.layers import BLOCK_BYTES, list_attending_layers, read_layer, split_sequences
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 Heads = Sequence[PrincipalDirections | None]
+
+SELECTED = 4
+"""N of s_N: that of the maps by default, but no setting, since tensors may have been dropped when that changes."""
 
 
 def compute_assumption_norms(sources: Sources) -> Rows:
@@ -141,3 +145,24 @@ def _measure_contributions(sources: Sources, index: int, layer: int, seen: slice
     place["position"] += np.int32(seen.start)
     flat = {name: statistic.astype(np.float32).ravel() for name, statistic in columns.items()}
     yield "attention_by_position", build_batch(place | flat)
+
+
+def compute_top_keys(sources: Sources) -> Rows:
+    """The keys of largest weight of every sequence, query and head, with their distances from s_N at N = ``SELECTED``.
+
+    ``BLOCK_BYTES`` of the weights and value states of a layer are in memory.
+    """
+    tensors = sources.tensors
+    for layer in list_attending_layers(tensors):
+        size, first_keys = tensors.layers[layer], tensors.read("first_key", (slice(None), slice(None), layer))
+        of_key = len(sources.queries) * size.heads + size.kv_heads * size.head_dim
+        for block in split_sequences(tensors.sizes["sequence"], 4 * tensors.sizes["key"] * of_key, BLOCK_BYTES):
+            values, attention = (read_layer(tensors, name, layer, sequence=block) for name in ("values", "attention"))
+            for at, sequence in enumerate(range(block.start, block.stop)):
+                for index, query in enumerate(sources.queries):
+                    seen = slice(int(first_keys[sequence, index]), query + 1)
+                    grouped = attention[at, index, :, seen].reshape(size.kv_heads, -1, seen.stop - seen.start)
+                    at_n = min(SELECTED, seen.stop - seen.start)
+                    ranked = top_keys(grouped, values[at, :, None, seen], n=at_n)
+                    place = {"sequence": sequence, "query": query, "layer": layer}
+                    yield "top_keys", build_top_key_rows(vars(ranked), first=seen.start, n=at_n, **place)

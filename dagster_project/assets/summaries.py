@@ -243,7 +243,7 @@ SUMMARIES: tuple[Asset, ...] = (
     ).build_asset(),
     Tables(
         "top_keys",
-        "top_keys",
+        "values",
         "The 16 keys of largest weight of every head, one by one: position, contribution, distance from s_N.",
         tables=("top_keys",),
         version=2,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis import chance, fits, passes, regimes, temperature, top_keys, values
+from dagster_project.analysis import chance, fits, passes, regimes, temperature, values
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
@@ -439,7 +439,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
         return read(*asked)
 
     monkeypatch.setattr(SequenceStore, "read", collect)
-    for module in (chance, passes, regimes, temperature, top_keys, values):
+    for module in (chance, passes, regimes, temperature, values):
         monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     few, many = peaks(tmp_path / "few", FEW), peaks(tmp_path / "many", MANY)
     more, of_model = MANY - FEW, 8 * (sum(QUERIES[:2]) + 2 + KEYS) + 34 * KEYS  # bytes: sums, and their moments
