@@ -16,7 +16,8 @@ import sql
 from dagster_project.analysis.claims.evidence import load_parts
 from dagster_project.analysis.claims.judging import CLAIMS as OF_PAPER
 from dagster_project.analysis.claims.judging import compute_claims, find_measure, read_twin
-from dagster_project.analysis.sources import open_sources
+from dagster_project.analysis.metrics import READ, Metrics
+from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
@@ -32,13 +33,12 @@ from dagster_project.assets.asset import (
     wrap_place,
 )
 from dagster_project.assets.summaries import SUMMARIES, check_tables
-from dagster_project.study.home import Home
 from dagster_project.study.settings import Study, find_twin_name
 from extract.settings import SYNTHETIC
 from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
 from geometry.quantities import TOP_KEYS
-from reports.findings.claims import format_threshold
+from reports.findings.claims import VERDICTS, format_threshold
 from storage.errors import UserError
 from storage.files.parts import read_inputs, read_part
 from storage.files.places import LocalPlace
@@ -46,7 +46,7 @@ from storage.files.staging import make_staging_path
 from storage.warehouse import rows
 from storage.warehouse.connection import connect, locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
-from storage.warehouse.landing import DECLARED, DerivedTables, join_parts, land
+from storage.warehouse.landing import DECLARED, DerivedTables, Landing, join_parts, land
 from storage.warehouse.relations import compute_landing_version
 from storage.warehouse.rows import build_provenance
 from storage.zarr.arrays import READ_SEQUENCES, LayerSize
@@ -56,16 +56,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from dagster_project.analysis.metrics import Metrics
-    from dagster_project.analysis.sources import Sources
-    from storage.warehouse.landing import Landing
-    from storage.zarr.arrays import LayerSize
 
 MEASURES, NULLS = 6, 2
 """Measures that are compared with nulls, and the nulls."""
 
 
-def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, int], study: Study) -> dict[str, int]:
+def count_units(keys: I64, layers: Sequence[LayerSize], sizes: Mapping[str, int], study: Study) -> dict[str, int]:
     """The units of ``rows`` in ``sql/schema``.
 
     ``keys``, (query, layer), are the most keys that each query attends to in every layer with attention; ``layers`` the
@@ -113,9 +109,6 @@ CLAIM_TABLES = (
 )  # fmt: skip
 """The tables that are computed from all others."""
 
-DROPPED = ("attention", "values")
-"""The arrays of a tensor store that are dropped on request; all others are small."""
-
 EMPTY_TABLES = 15 * 10**6
 """Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
 
@@ -140,7 +133,7 @@ def make_warehouse(work: Work) -> AssetResult:
     )
 
 
-def land_study(work: Work) -> "Landing":
+def land_study(work: Work) -> Landing:
     """Land a study's rows in the warehouse; they are published if no check finds a violation.
 
     Then weights and value states are dropped, if the study does not keep them. ``UserError`` if stores or tables are
@@ -215,7 +208,7 @@ def drop_tensors(work: Work) -> int:
                 f"run: attention-geometry run {name}"
             )
         before = sources.tensors.path.measure_size()
-        sources.tensors.drop(DROPPED)
+        sources.tensors.drop(READ)
         sources.tensors.path.remove_leftovers()
         return before - sources.tensors.path.measure_size()
 
@@ -236,7 +229,7 @@ def read_summary_provenance(work: Work) -> dict[str, Any]:
     return known | {"claims": compute_claims_version()}
 
 
-def read_metrics_provenance(metrics: "Metrics") -> dict[str, Any]:
+def read_metrics_provenance(metrics: Metrics) -> dict[str, Any]:
     """The version and the settings of what was measured, and the libraries that measured it, as JSON."""
     own = {part: value for part, value in metrics.made_of.items() if part not in {"study", "tensors"}}
     return own | {"versions": metrics.read_libraries()}
@@ -249,7 +242,7 @@ def compute_claims_version() -> str:
     return digest_code(files("dagster_project.analysis.claims"), files("geometry.statistics"), *words)
 
 
-def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mapping[str, Any] | None) -> dict[str, Any]:
+def _stream_tables(sources: Sources, summaries: Mapping[str, Any], twin: Mapping[str, Any] | None) -> dict[str, Any]:
     """The rows of the tables that come from the stores, as streams.
 
     ``summaries`` is the provenance of later steps, ``twin`` that of the study's twin.
@@ -347,16 +340,22 @@ WAREHOUSE = Asset(
 )
 
 
-VERDICTS = ("supported", "not supported", "undecided", "not testable")
-"""The possible verdicts on a claim."""
-
 SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "beyond_twin")
 """Columns of a claim that its check shows, if they are known."""
 
 
 def make_claims(work: Work) -> AssetResult:
-    """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
-    claims = judge_claims(work.home, work.name)
+    """Judge the claims of the paper by a study: only a claim that the study supports passes its check.
+
+    ``UserError`` if it has not landed.
+    """
+    with closing(connect(work.home.warehouse, studies=[work.name], described=False)) as connection:
+        statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
+        claims = connection.sql(statement, params=[work.name]).to_arrow_table().to_pylist()
+    if not claims:
+        raise UserError(
+            f"The warehouse holds nothing of the study '{work.name}'; run it first: attention-geometry run {work.name}"
+        )
     counts = Counter(claim["verdict"] for claim in claims)
     checks = (
         CheckResult(
@@ -368,20 +367,6 @@ def make_claims(work: Work) -> AssetResult:
         for claim in claims
     )
     return AssetResult({verdict: counts[verdict] for verdict in VERDICTS}, tuple(checks))
-
-
-def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of the table ``claims`` of a study: what the paper claims and what is found; ``UserError`` if it has not
-    landed.
-    """
-    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
-        statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
-        claims: list[dict[str, Any]] = connection.sql(statement, params=[name]).to_arrow_table().to_pylist()
-    if not claims:
-        raise UserError(
-            f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
-        )
-    return claims
 
 
 def _list_claims() -> tuple[Check, ...]:

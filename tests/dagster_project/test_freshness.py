@@ -18,7 +18,7 @@ from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
 from dagster_project.assets.asset import digest_code
 from dagster_project.assets.catalogue import ASSETS, find_asset
-from dagster_project.assets.landing import DROPPED, drop_tensors
+from dagster_project.assets.landing import drop_tensors
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
@@ -261,7 +261,7 @@ def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, m
     """Each array that is dropped alone is missed by the assets whose records say that they read it, and no other."""
     needing: dict[str, set[str]] = {asset.name: set() for asset in ASSETS}
     before = files(copied / "metrics")
-    for array in DROPPED:
+    for array in measured.READ:
         monkeypatch.setattr(SequenceStore, "_is_dropped", lambda _, name, array=array: name == array)
         for asset in ("selection_metrics", *making.TABLES):
             needing[asset] |= {array} if misses(Home(copied), asset, array) else set()

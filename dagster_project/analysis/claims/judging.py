@@ -372,7 +372,7 @@ def _list_parts(
         of_parts = decide_parts(one, verdicts[one.claim.name], level)
         for place, ((part, sides), verdict) in enumerate(zip(tested, of_parts, strict=True)):
             row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
-            row |= {"verdict": verdict, "label": name_part(one.claim, part, find_measure(part.measure))}
+            row |= {"verdict": verdict, "label": name_part(one.claim, part)}
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}
@@ -392,14 +392,12 @@ def _list_claims(
     for one in judged:
         verdict = verdicts[one.claim.name]
         need = count_needed(one, level / 2) if verdict == "undecided" else Requirement()
-        shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
-        beside = [(find_measure(name), estimates[name]) for name in one.beside]
         yield {
             "claim": one.claim.name,
             "source": one.claim.source,
             "statement": one.claim.statement,
             "verdict": verdict,
-            "sentence": write_sentence(one.claim, verdict, shown, one.reason, need, beside),
+            "sentence": write_sentence(one, verdict, estimates, need),
             "p": None if one.reason is not None else one.sides.p,
             "p_holm": corrected.get(one.claim.name),
             "sequences": evidence.sequences,
@@ -473,25 +471,13 @@ def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     return joined.supports <= ERROR_RATE / 2
 
 
-Shown = tuple[Part, Measure, Estimate]  # A part of a claim, what it measures, and the estimate
-
-
-def write_sentence(
-    claim: Claim,
-    verdict: str,
-    parts: Sequence[Shown],
-    reason: str | None,
-    need: Requirement,
-    beside: Sequence[tuple[Measure, Estimate]] = (),
-) -> str:
-    """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable.
-
-    beside: measures that are told with those of its parts, and not judged.
-    """
+def write_sentence(one: Judgement, verdict: str, estimates: Mapping[str, Estimate], need: Requirement) -> str:
+    """The sentence of a claim."""
+    claim = one.claim
     if verdict == "not testable":
-        return f"Whether {claim.clause} cannot be tested: {reason}."
-    told = "; ".join(f"{measure.label}: {format_estimate(estimate)}" for measure, estimate in beside)
-    numbers = _format_parts(claim, parts) + (f"; not judged, {told}" if told else "")
+        return f"Whether {claim.clause} cannot be tested: {one.reason}."
+    told = "; ".join(f"{find_measure(name).label}: {format_estimate(estimates[name])}" for name in one.beside)
+    numbers = _format_parts(one, estimates) + (f"; not judged, {told}" if told else "")
     if verdict == "undecided":
         waits = f"; about {need.sequences:,} sequences would decide" if need.sequences is not None else ""
         if need.limited_by is not None:
@@ -501,24 +487,25 @@ def write_sentence(
     return f"{clause[0].upper()}{clause[1:]} ({numbers})."
 
 
-def _format_parts(claim: Claim, parts: Sequence[Shown]) -> str:
+def _format_parts(one: Judgement, estimates: Mapping[str, Estimate]) -> str:
     """The numbers of a claim, each once, with its name and interval, and what is required of them."""
     required: dict[str, list[str]] = {}
-    for part, measure, estimate in parts:
-        number = f"{name_part(claim, part, measure)}: {format_estimate(estimate)}"
+    for part, _, _ in one.parts:
+        number = f"{name_part(one.claim, part)}: {format_estimate(estimates[part.measure])}"
         required.setdefault(number, []).append(format_threshold(vars(part)))
     thresholds = [join_words(several) for several in required.values()]
-    if claim.alternatives:
-        return f"{parts[0][1].label}, {'; '.join(required)}; {thresholds[0]} required at one"
+    if one.claim.alternatives:
+        label = find_measure(one.parts[0][0].measure).label
+        return f"{label}, {'; '.join(required)}; {thresholds[0]} required at one"
     if len(set(thresholds)) == 1:
         return f"{'; '.join(required)}; {thresholds[0]} required{' of each' if len(required) > 1 else ''}"
-    return "; ".join(f"{one}, {threshold} required" for one, threshold in zip(required, thresholds, strict=True))
+    return "; ".join(f"{number}, {threshold} required" for number, threshold in zip(required, thresholds, strict=True))
 
 
-def name_part(claim: Claim, part: Part, measure: Measure) -> str:
+def name_part(claim: Claim, part: Part) -> str:
     """What tells a part of a claim from the others: of alternatives its κ, else its measure."""
     _, _, kappa = part.measure.removesuffix("]").partition("[")
-    return f"κ = {kappa}" if claim.alternatives and kappa else measure.label
+    return f"κ = {kappa}" if claim.alternatives and kappa else find_measure(part.measure).label
 
 
 def format_estimate(estimate: Estimate) -> str:
