@@ -136,10 +136,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Writer:
 
 
 @pytest.fixture(scope="session")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+def report(written: Writer) -> ReportSummary:
+    """The report of the study ``small``."""
+    return written(SMALL, 4)
+
+
+@pytest.fixture(scope="session")
+def hostile(written: Writer) -> ReportSummary:
     """The report of a study whose every text is hostile."""
-    with warehouse(hostile_study()) as connection:
-        return write_report(connection, HOSTILE[0], tmp_path_factory.mktemp("hostile") / "hostile.html", map_n=4)
+    return written(hostile_study(), 4)
 
 
 @pytest.fixture(scope="session")

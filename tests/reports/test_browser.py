@@ -20,11 +20,6 @@ def unfold(browser: Browser, report: ReportSummary) -> None:
     browser.wait(f"{DRAWN} == {report.charts}", 60)
 
 
-@pytest.fixture(scope="module")
-def report(written: Writer) -> ReportSummary:
-    return written(SMALL, 4)
-
-
 @pytest.fixture
 def unfolded(browser: Browser, report: ReportSummary) -> Browser:
     """The page ``small`` with every chart drawn; opened once for tests that follow one another and only look."""

@@ -9,7 +9,7 @@ import pytest
 from reports.explorer.figures import LINES
 from reports.page import ReportSummary
 from tests.made_up import MadeUp
-from tests.reports.conftest import SMALL, Writer
+from tests.reports.conftest import SMALL
 from tests.reports.drawings import of_shown
 from tests.reports.driver import Browser
 
@@ -21,11 +21,6 @@ NAMED = f"""
 return [...{EXPLORER}.querySelectorAll('text')].map(text => text.textContent).find(text => /^Layer [0-9]/.test(text))
 """.strip()
 TAB, DOWN = "\ue004", "\ue015"
-
-
-@pytest.fixture(scope="module")
-def report(written: Writer) -> ReportSummary:
-    return written(SMALL, 4)
 
 
 @pytest.fixture(scope="module")

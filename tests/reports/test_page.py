@@ -17,21 +17,8 @@ from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import tables, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, INDEX, SMALL, THREE, Writer, hostile_study
+from tests.reports.drawings import build_figures
 from tests.reports.pages import Page, unpacked
-
-FIGURES = {
-    "sink-by-layer": 2, "explorer": 1, "precision-by-n": 1, "recall-by-n": 1, "chance-by-n": 2,
-    "separation-curves": 1, "elbows": 1, "precision-map": 1, "recall-map": 1, "chance-heads": 2, "context-metrics": 6,
-    "example": 3, "head-map": 1, "kinds-by-layer": 2, "kinds-curves": 2, "kinds-patterns": 6, "kinds-plane": 1,
-    "kinds-sensitivity": 0, "loss-by-head": 4, "loss-and-geometry": 10, "loss-by-keys": 2, "sink-effect": 2,
-    "value-norm": 1, "norm-variation": 1, "similarity-errors": 1, "similarity-model": 1, "similarity-heads": 3,
-    "attention-by-position": 1, "weight-variants": 1, "claims-table": 0, "claims-untested": 0, "diagnostics": 4,
-    "contributions": 2, "spheres": 2, "effective-dimension": 1, "distance-rest": 1, "convergence-uniform": 1,
-    "distinguishable-share": 1, "temperature": 2, "precision-bounds": 1, "recall-bounds": 1, "f-r-max-bounds": 1,
-    "f-r-min-bounds": 1, "coverage": 0, "width": 0, "margins": 1, "regimes": 0, "parameter-effects": 0,
-    "monte-carlo": 0, "printed-gaps": 2, "scale-free-gaps": 2, "correlated-gaps": 2, "failures": 0,
-}  # fmt: skip
-"""Figures in reading order, with the number of their charts; those with nothing to show come last on the page."""
 
 ALWAYS_EMPTY = {"coverage", "width"}
 """Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
@@ -46,23 +33,24 @@ OPTIONAL = {
 
 
 @pytest.fixture(scope="module")
-def report(written: Writer) -> ReportSummary:
-    return written(SMALL, 4)
-
-
-@pytest.fixture(scope="module")
 def page(report: ReportSummary) -> Page:
     return Page(report.path)
 
 
-def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> None:
-    assert [attributes["id"] for attributes, _ in page.find("figure")] == sorted(FIGURES, key=ALWAYS_EMPTY.__contains__)
+def list_figures(page: Page) -> list[str]:
+    return [attributes["id"] for attributes, _ in page.find("figure")]
+
+
+def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page, small: duckdb.DuckDBPyConnection) -> None:
+    """In reading order; those with nothing to show come last."""
+    figures = build_figures(small, SMALL)
+    assert list_figures(page) == sorted(figures, key=ALWAYS_EMPTY.__contains__)
     charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     keys = [chart["key"] for chart in charts["charts"]]
-    assert keys == [name for key, number in FIGURES.items() for name in chart_keys(key, number)]
+    assert keys == [key for figure in figures.values() for key, _ in figure.drawn]
     assert all("config" not in chart["spec"] for chart in charts["charts"])
     assert all(len(list(page.find("div", id=f"chart-{key}"))) == 1 for key in keys)
-    for key in FIGURES:
+    for key in figures:
         ((attributes, text),) = page.find("figure", id=key)
         assert attributes["role"] == "figure"
         assert attributes["aria-label"]
@@ -74,13 +62,9 @@ def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> No
         assert ("SELECT" in text) is (key != "example")
 
 
-def chart_keys(figure: str, number: int) -> list[str]:
-    return [figure] if number == 1 else [f"{figure}-{index}" for index in range(1, number + 1)]
-
-
 def test_the_sql_below_a_figure_runs_as_it_stands(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     shown = [text for _, text in page.find("pre", **{"class": "sql"})]
-    assert len(shown) == len(FIGURES) - len(ALWAYS_EMPTY) - 1
+    assert len(shown) == len(list_figures(page)) - len(ALWAYS_EMPTY) - 1
     for text in shown:
         assert "$" not in text
         assert query(small, text).read_all().num_rows > 0
@@ -200,27 +184,18 @@ WHY = {
 @pytest.mark.slow
 @pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("name", ["least", "hidden sink", "one sequence"])
-def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) -> None:
-    study = DEGENERATE[name]
+def test_little_to_show_makes_a_report_that_says_so(name: str, page: Page, written: Writer) -> None:
+    study, every = DEGENERATE[name], list_figures(page)
     summary = written(study, 8)
     page = Page(summary.path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    absent = set(FIGURES) - {attributes["id"] for attributes, _ in page.find("figure")}
-    assert absent <= OPTIONAL
+    assert {*every} - {*list_figures(page)} <= OPTIONAL
     assert set(empty) == EMPTY[study.study] | ALWAYS_EMPTY | {"monte-carlo", "contexts-none"}
     assert all(re.fullmatch(r"\s*\S.*\S: \S.*", text, re.DOTALL) for text in empty.values())
     key, why = WHY[study.study]
     assert why in empty[key]
-    fewer = {"diagnostics", "contributions", "spheres", "similarity-heads", "kinds-patterns", *OPTIONAL} - {
-        *empty,
-        *absent,
-    }
-    counted = {key: number for key, number in FIGURES.items() if key not in {*empty, *absent, *fewer}}
     drawn = [attributes["id"] for attributes, _ in page.find("div", **{"class": "chart"})]
     assert summary.charts == len(drawn) == len(set(drawn))
-    for key, number in counted.items():
-        assert {f"chart-{name}" for name in chart_keys(key, number)} <= set(drawn)
-    assert all(any(name.startswith(f"chart-{key}") for name in drawn) for key in fewer)
     everything = page.text("main")
     assert "None" not in everything
     assert "nan" not in everything.split()
