@@ -90,13 +90,13 @@ def mean_of(numbers: list[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def mean_bounds(selections: list[Row], head: int, n: int, kappa: float, upper: float) -> Row:
+def mean_bounds(selections: list[Row], head: int, n: int, kappa: float, upper: float = 1.0, scale: str = "unit") -> Row:
     """A row of ``bound_means`` of the printed family; there is an upper bound where there are lower ones."""
     rows = [row for row in selections if key(row, "head", "n") == (head, n)]
-    known = [bounds for row in rows if (bounds := literal(row, kappa, "unit", scale_of(row["sequence"], head)))]
+    known = [bounds for row in rows if (bounds := literal(row, kappa, scale, scale_of(row["sequence"], head)))]
     means = {name: mean_of([bounds[name] for bounds in known]) for name in ("margin", "premise_share", *BOUNDS)}
     uppers = {f"{metric}_upper": upper if known else None for metric in ("precision", "recall", "f_r_max", "f_r_min")}
-    where = {"query": 8, "layer": 0, "head": head, "n": n, "family": "printed", "kappa": kappa, "scale": "unit"}
+    where = {"query": 8, "layer": 0, "head": head, "n": n, "family": "printed", "kappa": kappa, "scale": scale}
     return where | means | uppers
 
 
@@ -127,9 +127,27 @@ def compare_lower_bounds(connection: duckdb.DuckDBPyConnection) -> None:
                 same(row["margin"], expected["margin"])
 
 
-def test_lower_bounds_are_those_of_the_paper() -> None:
+def compare_bounds_at(connection: duckdb.DuckDBPyConnection) -> None:
+    selections = study()["selection_counts"]
+    means = {key(row, "head", "n"): row for row in rows_of(connection, "selection_means")}
+    for kappa, scale in ((0.02, "unit"), (8.0, "raw")):
+        found = rows_of(connection, f"bounds_at({kappa}, scale := '{scale}')")
+        assert len(found) == len(means)
+        for row in found:
+            mean = means[key(row, "head", "n")]
+            bounds = mean_bounds(selections, row["head"], row["n"], kappa, scale=scale)
+            for name in ("margin", "premise_share", *BOUNDS):
+                same(row[name], bounds[name])
+            for metric in ("precision", "recall", "f_r_max", "f_r_min"):
+                lower = bounds[f"{metric}_lower"]
+                assert row[metric] == mean[metric]
+                assert row[f"{metric}_holds"] == (None if lower is None else mean[metric] >= lower - 1e-6)
+
+
+def test_lower_bounds_and_their_means_are_those_of_the_paper() -> None:
     with database(**study()) as connection:
         compare_lower_bounds(connection)
+        compare_bounds_at(connection)
 
 
 def test_the_study_has_every_case() -> None:
@@ -161,12 +179,14 @@ def test_the_study_has_every_case() -> None:
         ("lower_bounds", "nullif(value_scale::DOUBLE, 0)", "value_scale::DOUBLE"),
         ("lower_bounds", "delta / (unit * unit)", "delta / unit"),
         ("lower_bounds", "CASE WHEN missed IS NOT NULL THEN greatest(1 - missed, 0) END", "greatest(1 - missed, 0)"),
+        ("bounds_at", "avg(COLUMNS('margin|_lower'))", "max(COLUMNS('margin|_lower'))"),
+        ("bounds_at", "precision >= precision_lower", "precision <= precision_lower"),
     ],
 )
 def test_the_comparison_notices_another_formula(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     break_statement(monkeypatch, name, old, new)
     with pytest.raises(AssertionError), database(**study()) as connection:
-        compare_lower_bounds(connection)
+        (compare_bounds_at if name == "bounds_at" else compare_lower_bounds)(connection)
 
 
 def literal_inside(row: Row, metric: str) -> bool | None:

@@ -120,34 +120,6 @@ def test_studies_are_compared_at_the_n_that_both_reach(
     assert {(row["query_a"], row["query_b"]) for row in found} == {(sides[0][1], sides[1][1])}
 
 
-def check_bounds(connection: duckdb.DuckDBPyConnection, kappa: float, scale: str) -> None:
-    """Beside the bounds of every selection, which ``tests.sql.test_bounds`` compares with a literal reading."""
-    means = {(*head_of(row), row["n"]): row for row in rows(connection, "selection_means")}
-    each: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows(connection, f"lower_bounds({kappa}, '{scale}')"):
-        each[(*head_of(row), row["n"])].append(row)
-    found = rows(connection, f"bounds_at({kappa}, scale := '{scale}')")
-    assert len(found) == len(each) == len(means)
-    for row in found:
-        key = (*head_of(row), row["n"])
-        bounded = [kept for kept in each[key] if kept["margin"] is not None]
-        assert row["premise_share"] == (
-            pytest.approx(fmean(kept["margin"] > 0 for kept in bounded)) if bounded else None
-        )
-        for metric in METRICS:
-            lower = fmean(kept[f"{metric}_lower"] for kept in bounded) if bounded else None
-            assert row[f"{metric}_lower"] == (None if lower is None else pytest.approx(lower))
-            assert row[metric] == means[key][metric]
-            assert row[f"{metric}_holds"] == (None if lower is None else row[metric] >= lower - 1e-6)
-
-
-@pytest.mark.parametrize(("kappa", "scale"), [(0.2, "unit"), (3, "raw")])
-def test_bounds_at_any_kappa_are_means_of_those_of_every_selection(
-    two: duckdb.DuckDBPyConnection, kappa: float, scale: str
-) -> None:
-    check_bounds(two, kappa, scale)
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -167,20 +139,6 @@ def test_bounds_at_any_kappa_are_means_of_those_of_every_selection(
 def test_arguments_are_checked(two: duckdb.DuckDBPyConnection, call: str, said: str) -> None:
     with pytest.raises(duckdb.Error, match=said):
         rows(two, call)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("bounds_at", "avg(COLUMNS('margin|_lower'))", "max(COLUMNS('margin|_lower'))"),
-        ("bounds_at", "precision >= precision_lower", "precision <= precision_lower"),
-    ],
-)
-def test_a_broken_bound_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
-    break_statement(monkeypatch, name, old, new)
-    with warehouse(SECOND) as connection, pytest.raises(AssertionError):
-        check_bounds(connection, 0.2, "unit")
 
 
 @pytest.mark.parametrize(

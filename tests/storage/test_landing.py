@@ -116,6 +116,7 @@ def test_a_database_is_on_the_disk_before_it_is_published_and_its_script_need_no
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     monkeypatch.setattr(landing, "write_entry", mock.Mock(side_effect=error))
+    locate_database(tmp_path, "small").write_bytes(b"what cannot be read is replaced too")
     assert land(tmp_path, "small", tables).published
     assert locate_database(tmp_path, "small").exists()
     assert [record.getMessage() for record in caplog.records if "out of date (no)" in record.getMessage()]

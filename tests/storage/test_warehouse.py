@@ -1,13 +1,11 @@
 """Landing: atomic, once, next to readers; read-only connections."""
 
-import logging
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +13,7 @@ import pytest
 import sql
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
+from storage.warehouse.connection import connect, list_published, locate_database
 from storage.warehouse.landing import land
 from tests.made_up import SMALL
 from tests.storage import studies
@@ -95,39 +93,6 @@ def test_of_studies_that_are_named_no_other_is_opened(folder: Path, caplog: pyte
         attached = "SELECT database_name FROM duckdb_databases() WHERE database_name LIKE 'study %'"
         assert connection.execute(attached).fetchall() == [("study other",)]
     assert caplog.messages == []
-
-
-def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-
-
-@pytest.mark.slow
-@pytest.mark.one_case(others="long")
-@pytest.mark.parametrize(
-    "change",
-    ["DROP TABLE claims", "ALTER TABLE selection_counts DROP COLUMN a_0", "ALTER TABLE heads ADD COLUMN x INT"],
-)
-def test_a_study_of_another_version_is_left_out_until_it_lands_again(
-    tmp_path: Path, landed_root: Path, tables: Tables, caplog: pytest.LogCaptureFixture, change: str
-) -> None:
-    for study in ("older", "small"):
-        studies.publish(landed_root, tmp_path, study, named=sql.list_names("schema"))
-    with duckdb.connect(locate_database(tmp_path, "older")) as connection:
-        for relation in reversed(list(sql.sort_statements("macros", "views"))):
-            kind = "VIEW" if relation.kind == "views" else "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
-            connection.execute(f"DROP {kind} {relation.name}")
-        connection.execute(change)
-    _warn_once.cache_clear()
-    for _ in range(2):
-        assert {study for study, *_ in contents(tmp_path)} == {"small"}
-    (warning,) = warned(caplog)  # once in a process
-    table = change.split()[2]
-    assert warning == (
-        f"{tmp_path}/older.duckdb has another table {table} than this version lands, so study 'older' is left out; "
-        "rebuild it: attention-geometry run older, with --fresh if it asks for that"
-    )
-    land(tmp_path, "older", tables)
-    assert {study for study, *_ in contents(tmp_path)} == {"older", "small"}
 
 
 def test_leftovers_of_a_killed_landing_are_removed_and_files_have_the_mode_that_the_umask_leaves(

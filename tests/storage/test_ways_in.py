@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -248,6 +249,19 @@ def test_one_who_stays_sees_what_lands_when_they_ask(landed_root: Path, folder: 
         assert reader.refresh() is None
 
 
+def create(path: Path, landed_root: Path, change: str = "") -> None:
+    """A database of tables alone that has a study, and was changed."""
+    with duckdb.connect(path, config={"default_block_size": "16384"}) as connection:
+        create_tables(connection)
+        connection.execute(f"ATTACH '{locate_database(landed_root / 'warehouse', 'small')}' AS landed (READ_ONLY)")
+        connection.execute("INSERT INTO studies SELECT * REPLACE ('strange' AS study) FROM landed.studies")
+        connection.execute(change)
+
+
+ALTERED = ("DROP TABLE claims", "ALTER TABLE selection_counts DROP COLUMN a_0", "ALTER TABLE heads ADD COLUMN x INT")
+"""What makes the tables those of another version."""
+
+
 def leave_log(path: Path, landed_root: Path) -> None:
     """A log of writes beside a database, which DuckDB would apply."""
     aside = publish(landed_root, path.parent.parent / "aside", "strange", FORMAT_VERSION)
@@ -270,6 +284,13 @@ LEFT_OUT: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "folder": (lambda path, _: path.mkdir(), r"cannot be read \(.*make the file readable, or move it away$"),
     "pipe": (lambda path, _: os.mkfifo(path), "is left out: it is not a regular file"),
     "device": (lambda path, _: path.symlink_to("/dev/zero"), "is left out: it is not a regular file"),
+    **{
+        change: (
+            partial(create, change=change),
+            f"has another table {change.split()[2]} than this version lands.* {REBUILT[:-1]}, with --fresh if it asks",
+        )
+        for change in ALTERED
+    },
     "log": (leave_log, r"there is a write-ahead log next to it, strange\.duckdb\.wal, which no landing creates"),
 }
 """How the database of a study comes to be none that is read, and what is said of it."""
@@ -456,15 +477,12 @@ FOREIGN = {
 
 
 def test_a_database_with_anything_that_nobody_landed_is_left_out(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    landed_root: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("study,provenance,format_version\nevil,{},1\n", encoding="utf-8")
     path = locate_database(folder, "strange")
-    with duckdb.connect(path, config={"default_block_size": "16384"}) as connection:
-        create_tables(connection)
-        connection.execute(f"ATTACH '{locate_database(folder, 'small')}' AS landed (READ_ONLY)")
-        connection.execute("INSERT INTO studies SELECT * REPLACE ('strange' AS study) FROM landed.studies")
+    create(path, landed_root)
     assert verify(path) is None
     assert read_provenance(folder, "strange") is not None
     whole = path.read_bytes()
