@@ -10,7 +10,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from dagster_project.analysis import passes
+from dagster_project.study.home import Home
 from dagster_project.study.studies import locate_shipped_file
+from tests.dagster_project import drawn_study, making
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import text, write_checkpoint
 from tests.shared import shared
@@ -74,6 +77,16 @@ def run_mine(home: Path, inputs: Path) -> None:
 def mine(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the finished study ``mine`` of the checkpoint ``llama``; only read, by several processes."""
     return shared(tmp_path_factory, "llama", partial(run_mine, inputs=inputs))
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """All tables of the drawn study; those of one pass were read in blocks of some sequences of a layer."""
+    home = drawn_study.measured(tmp_path_factory.mktemp("drawn"), drawn_study.several())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passes, "BLOCK_BYTES", 4 * 2 * 4 * drawn_study.QUERIES[-1])
+        making.summarise(home, drawn_study.NAME, drawn_study.STUDY)
+    return home
 
 
 @pytest.fixture

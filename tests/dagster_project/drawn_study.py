@@ -16,7 +16,9 @@ SIZES = {"sequence": 5, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 
 QUERIES = (14, 35, 39)
 FIRST = np.array([[0, 0], [0, 3], [0, 7]])
 """First key of each query in each layer: a window of 33 keys hides the sink from the later queries in layer 1."""
-STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5, "queries": QUERIES})
+ANALYSIS = {"nulls": {"draws": 2}, "temperatures": (0.5, 1.0, 4.0), "temperature_sequences": 3}
+GIVEN = {"model": "m", "corpus": "c", "context_length": 40, "sequences": 5, "queries": QUERIES}
+STUDY = Study.model_validate(GIVEN | {"analysis": ANALYSIS})
 NAME = "drawn"
 PLACES = [(query, layer) for query in range(3) for layer in range(2)]
 """Index of every query and layer."""
@@ -89,3 +91,10 @@ def rows(home: Home, table: str) -> list[dict[str, Any]]:
 def read_tensor(home: Home, name: str) -> np.ndarray:
     """An array of the tensors, in float64."""
     return np.asarray(SequenceStore.open(home.tensors(NAME), TENSORS).array(name)[:], np.float64)
+
+
+def read_keys(home: Home, sequence: int, query: int, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and value states of the keys that a query, given by its index, attends to."""
+    keys = slice(FIRST[query, layer], QUERIES[query] + 1)
+    weights, values = read_tensor(home, "attention"), read_tensor(home, "values")
+    return weights[sequence, query, layer, head, keys], values[sequence, layer, head // 2, keys]

@@ -11,27 +11,15 @@ import pytest
 
 from dagster_project.analysis.distances import CONVERGENCE
 from dagster_project.study.home import Home
-from dagster_project.study.settings import AnalysisSettings, Study
+from dagster_project.study.settings import AnalysisSettings
 from geometry.grids import half_octave_grid, log_grid
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, read_tensor, several
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, read_keys, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
 
-ASSETS = ["selection_means", "temperature"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
-SOME = 3  # How many sequences are looked at again at other temperatures
-TEMPERATURES = (0.5, 1.0, 4.0)
-ANALYSIS = {"temperatures": TEMPERATURES, "temperature_sequences": SOME}
-OF_LIMITS = Study.model_validate(STUDY.model_dump(exclude_unset=True) | {"analysis": ANALYSIS})
+TEMPERATURES, SOME = STUDY.analysis.temperatures, STUDY.analysis.temperature_sequences
 Rows = dict[tuple[Any, ...], dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A data root in which these assets have been made."""
-    found = measured(tmp_path_factory.mktemp("limits"), several(SEQUENCES))
-    making.summarise(found, NAME, OF_LIMITS, ASSETS)
-    return found
 
 
 def rows(home: Home, table: str, *keys: str) -> Rows:
@@ -44,12 +32,7 @@ def rows(home: Home, table: str, *keys: str) -> Rows:
 
 def head_of(home: Home, query: int, layer: int, head: int, sequence: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights and value states of the keys that a query, given by its position, attends to."""
-    index = QUERIES.index(query)
-    keys = slice(FIRST[index, layer], query + 1)
-    return (
-        read_tensor(home, "attention")[sequence, index, layer, head, keys],
-        read_tensor(home, "values")[sequence, layer, head // 2, keys],
-    )
+    return read_keys(home, sequence, QUERIES.index(query), layer, head)
 
 
 def count_keys(query: int, layer: int) -> int:
@@ -139,21 +122,21 @@ def of_model(home: Home, query: int, n: int, distance: Callable[..., float] = fr
     return np.mean([relative(home, *place, n, distance) for place in heads], axis=0)
 
 
-def test_those_of_heads_are_means_over_sequences(home: Home) -> None:
-    found = rows(home, "distance_means", "query", "layer", "head", "n")
+def test_those_of_heads_are_means_over_sequences(drawn: Home) -> None:
+    found = rows(drawn, "distance_means", "query", "layer", "head", "n")
     for (*place, n), row in found.items():
-        random = relative(home, *place, n, of_random).mean()
-        wanted = {"relative_distance": relative(home, *place, n).mean(), "relative_random_distance": random}
+        random = relative(drawn, *place, n, of_random).mean()
+        wanted = {"relative_distance": relative(drawn, *place, n).mean(), "relative_random_distance": random}
         assert near(row, wanted, rel=1e-5)
     assert len(found) == sum(count_keys(*place[:2]) - 1 for place in every_head())
 
 
-def test_those_of_the_model_are_means_over_heads_of_every_sequence(home: Home) -> None:
-    found = rows(home, "distance_means_model", "query", "n")
+def test_those_of_the_model_are_means_over_heads_of_every_sequence(drawn: Home) -> None:
+    found = rows(drawn, "distance_means_model", "query", "n")
     assert [*found] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
     for (query, n), row in found.items():
-        wanted = {"relative_random_distance": of_model(home, query, n, of_random).mean(), "sequences": SEQUENCES}
-        assert near(row, wanted | columns("relative_distance", of_mean(of_model(home, query, n))))
+        wanted = {"relative_random_distance": of_model(drawn, query, n, of_random).mean(), "sequences": SEQUENCES}
+        assert near(row, wanted | columns("relative_distance", of_mean(of_model(drawn, query, n))))
         assert row["heads"] == sum(n < count_keys(query, layer) for layer in range(LAYERS)) * HEADS
 
 
@@ -171,9 +154,9 @@ def shares_of_model(home: Home, query: int) -> np.ndarray:
     return np.array([shares_of(home, place) for place in every_head() if place[0] == query])
 
 
-def test_convergence_of_the_model_is_a_mean_over_heads_of_every_sequence(home: Home) -> None:
-    for (query,), row in rows(home, "convergence_model", "query").items():
-        heads = shares_of_model(home, query)
+def test_convergence_of_the_model_is_a_mean_over_heads_of_every_sequence(drawn: Home) -> None:
+    for (query,), row in rows(drawn, "convergence_model", "query").items():
+        heads = shares_of_model(drawn, query)
         for index, name in enumerate(CONVERGENCE):
             low, high = np.quantile(heads[:, index].mean(axis=1), (0.1, 0.9))
             wanted = {name: heads[:, index].mean(), f"{name}_p10": low, f"{name}_p90": high}
@@ -199,18 +182,18 @@ def exponent(x: np.ndarray, curves: np.ndarray) -> dict[str, float]:
     }
 
 
-def test_exponents_are_those_of_the_model_refitted_without_each_sequence(home: Home) -> None:
-    found = rows(home, "limit_exponents", "measure", "axis", "query", "n")
+def test_exponents_are_those_of_the_model_refitted_without_each_sequence(drawn: Home) -> None:
+    found = rows(drawn, "limit_exponents", "measure", "axis", "query", "n")
     keys, wanted = np.array([15.0, 36.0, 40.0]), {}
     for query, all_keys in zip(QUERIES, (15, 36, 40), strict=True):
         sizes = [n for n in log_grid(all_keys).tolist() if n <= all_keys // 2]
-        curves = np.stack([of_model(home, query, n) for n in sizes], axis=1)
+        curves = np.stack([of_model(drawn, query, n) for n in sizes], axis=1)
         wanted["distance", "n", query, None] = exponent(np.array(sizes, float), curves)
     for n in (1, 2, 4):  # 8 is beyond half of 15 keys
-        curves = np.stack([of_model(home, query, n) for query in QUERIES], axis=1)
+        curves = np.stack([of_model(drawn, query, n) for query in QUERIES], axis=1)
         wanted["distance", "n_keys", None, n] = exponent(keys, curves)
     for index, measure in enumerate(CONVERGENCE):
-        curves = np.stack([shares_of_model(home, query)[:, index].mean(axis=0) for query in QUERIES], axis=1)
+        curves = np.stack([shares_of_model(drawn, query)[:, index].mean(axis=0) for query in QUERIES], axis=1)
         wanted[measure, "n_keys", None, None] = exponent(keys, curves)
         alone = [exponent(keys, curve[None].repeat(2, axis=0))["exponent"] for curve in curves]
         _, low, high = of_mean(alone)  # mutation control: fits of single sequences have another mean
@@ -223,12 +206,12 @@ def test_exponents_are_those_of_the_model_refitted_without_each_sequence(home: H
 # --- temperature ---
 
 
-def test_selections_at_a_temperature_are_those_of_its_weights(home: Home) -> None:
-    found = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
+def test_selections_at_a_temperature_are_those_of_its_weights(drawn: Home) -> None:
+    found = rows(drawn, "temperature_means", "query", "layer", "head", "temperature", "n")
     wanted_n = {(query, layer): half_octave_grid(count_keys(query, layer)).tolist() for query, layer, _ in every_head()}
     assert set(found) == {(*place, t, n) for place in every_head() for t in TEMPERATURES for n in wanted_n[place[:2]]}
     for query, layer, head in ((14, 1, 2), (35, 0, 1), (39, 1, 0)):
-        heads = [head_of(home, query, layer, head, sequence) for sequence in range(SOME)]
+        heads = [head_of(drawn, query, layer, head, sequence) for sequence in range(SOME)]
         for t, n in product(TEMPERATURES, wanted_n[query, layer]):
             row = found[query, layer, head, t, n]
             tempered = [(at(alpha, t), values) for alpha, values in heads]
@@ -246,26 +229,26 @@ def test_selections_at_a_temperature_are_those_of_its_weights(home: Home) -> Non
             assert near(row, wanted), (query, layer, head, t, n)
 
 
-def test_sensitivity_is_the_norm_of_the_whole_jacobian(home: Home) -> None:
-    found = rows(home, "sensitivity", "sequence", "query", "layer", "head", "temperature")
+def test_sensitivity_is_the_norm_of_the_whole_jacobian(drawn: Home) -> None:
+    found = rows(drawn, "sensitivity", "sequence", "query", "layer", "head", "temperature")
     places = [(sequence, *place) for sequence in range(SEQUENCES) for place in every_head()]
     assert set(found) == {(*place, t) for place in places for t in TEMPERATURES}
     for (sequence, *place, t), row in found.items():
-        alpha, _ = head_of(home, *place, sequence)
+        alpha, _ = head_of(drawn, *place, sequence)
         norm = jacobian(alpha / alpha.sum(), t)
         assert row["spectral_norm"] == pytest.approx(norm, rel=1e-6)
         if t != 1:  # mutation control: without the factor 1/T
             assert abs(row["spectral_norm"] - t * norm) > 0.1 * norm
 
 
-def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Path) -> None:
+def test_without_a_temperature_of_1_there_are_no_gains(drawn: Home, tmp_path: Path) -> None:
     other = measured(tmp_path, several(2))
-    study = OF_LIMITS.model_copy(update={"analysis": AnalysisSettings(temperatures=(0.5,), temperature_sequences=9)})
+    study = STUDY.model_copy(update={"analysis": AnalysisSettings(temperatures=(0.5,), temperature_sequences=9)})
     making.summarise(other, NAME, study, ["temperature"])
     found = rows(other, "temperature_means", "query", "layer", "head", "temperature", "n")
     gains = [f"{name}_gain{end}" for name in ("auc", "recall") for end in ("", "_low", "_high")]
     assert {row[name] for row in found.values() for name in gains} == {None}
     assert {row["sequences"] for row in found.values()} == {2}  # all there are
-    own = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
+    own = rows(drawn, "temperature_means", "query", "layer", "head", "temperature", "n")
     assert {key[3] for key in found} == {0.5}
     assert set(found) < set(own)

@@ -7,23 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.analysis.chance import (
-    CURVE_POINTS,
-    select_points,
-)
+from dagster_project.analysis.chance import CURVE_POINTS, select_points
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, rows, several
+from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, read_keys, rows, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES
 
+SEQUENCES, DRAWS = 5, 2
 NULLS = ("random_selection", "shuffled_values")
 GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]  # Powers of √2 below 40 keys, rounded, and 39
-SEQUENCES, DRAWS = 5, 2
 HEADS = [(0, 0, 3), (1, 1, 1)]
 """Index of a query, layer and head: of the one the sink's value state is 0, of the other a window hides the sink."""
 
@@ -35,31 +30,13 @@ def with_nulls(**settings: Any) -> Study:
     return Study.model_validate(STUDY.model_dump() | {"analysis": {"nulls": settings or None}})
 
 
-COMPARED = with_nulls(draws=DRAWS)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A data root in which the asset has been made."""
-    found = measured(tmp_path_factory.mktemp("drawn"), several())
-    making.summarise(found, NAME, COMPARED, ["separability"])
-    return found
-
-
-def keys_of(tensors: SequenceStore, sequence: int, query: int, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and value states of the keys that a query attends to; query by its index."""
-    keys = slice(FIRST[query, layer], QUERIES[query] + 1)
-    weights = np.asarray(tensors.array("attention")[sequence, query, layer, head, keys])
-    return weights, np.asarray(tensors.array("values")[sequence, layer, head // 2, keys])
-
-
-def literally(tensors: SequenceStore, place: tuple[int, int, int]) -> dict[str, np.ndarray]:
+def literally(home: Home, place: tuple[int, int, int]) -> dict[str, np.ndarray]:
     """The measures of the selections and of each null in exact arithmetic, (sequence, measure, N)."""
     query, layer, head = place
     sizes = [n for n in GRID if n < QUERIES[query] + 1 - FIRST[query, layer]]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("observed", *NULLS)}
     for sequence in range(SEQUENCES):
-        weights, values = keys_of(tensors, sequence, *place)
+        weights, values = read_keys(home, sequence, *place)
         words, sink = (0, sequence, QUERIES[query], layer, head), bool(FIRST[query, layer] == 0)
         found["observed"].append(separation_oracle.observed(weights, values, sizes))
         found[NULLS[0]].append(separation_oracle.random_selection(weights, values, sizes, words, DRAWS))
@@ -74,18 +51,17 @@ def of_head(found: list[Row], place: tuple[int, int, int]) -> dict[tuple[str, st
 
 
 @pytest.fixture(scope="module")
-def exact(home: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
+def exact(drawn: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
     """Of the heads that are looked at."""
-    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    return {place: literally(tensors, place) for place in HEADS}
+    return {place: literally(drawn, place) for place in HEADS}
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("place", HEADS)
 def test_rows_of_a_head_are_those_of_exact_arithmetic(
-    home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
+    drawn: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
 ) -> None:
-    found = of_head(rows(home, "separability"), place)
+    found = of_head(rows(drawn, "separability"), place)
     sizes = [n for n in GRID if n < QUERIES[place[0]] + 1 - FIRST[place[0], place[1]]]
     assert set(found) == {(null, measure, n) for null in NULLS for measure in MEASURES for n in sizes}
     for (null, measure, n), row in found.items():
@@ -97,20 +73,19 @@ def test_rows_of_a_head_are_those_of_exact_arithmetic(
 
 
 @pytest.mark.slow
-def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home: Home) -> None:
-    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(drawn: Home) -> None:
     query, n = 0, 4
-    found = [literally(tensors, (query, layer, head)) for layer in range(2) for head in range(4)]
+    found = [literally(drawn, (query, layer, head)) for layer in range(2) for head in range(4)]
     keys = ("null_model", "measure", "n")
-    of_query = [row for row in rows(home, "separability_model") if row["query"] == QUERIES[query]]
+    of_query = [row for row in rows(drawn, "separability_model") if row["query"] == QUERIES[query]]
     model = {tuple(row[key] for key in keys): row for row in of_query}
-    of_sequences = rows(home, "separability_by_sequence")
+    of_sequences = rows(drawn, "separability_by_sequence")
     for null, measure in product(NULLS, MEASURES):
         at = (..., MEASURES.index(measure), GRID.index(n))
-        observed, drawn = (np.array([head[name] for head in found])[at] for name in ("observed", null))
+        observed, random = (np.array([head[name] for head in found])[at] for name in ("observed", null))
         row = model[null, measure, n]
-        assert near(row, columns("difference", of_mean((observed - drawn).mean(axis=0), DIFFERENCE)), abs_=1e-6)
-        wanted = dict(enumerate(zip(observed.mean(axis=0), drawn.mean(axis=0), strict=True)))
+        assert near(row, columns("difference", of_mean((observed - random).mean(axis=0), DIFFERENCE)), abs_=1e-6)
+        wanted = dict(enumerate(zip(observed.mean(axis=0), random.mean(axis=0), strict=True)))
         place = (QUERIES[query], null, measure, n)
         by_sequence = {
             one["sequence"]: (one["value"], one["null_value"])
@@ -119,14 +94,14 @@ def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home:
         }
         assert by_sequence == {sequence: pytest.approx(values, abs=1e-6) for sequence, values in wanted.items()}
         if measure == "auc":  # mutation control: heads are no sample
-            _, low, high = of_mean((observed - drawn).ravel())
+            _, low, high = of_mean((observed - random).ravel())
             assert high - low != pytest.approx(row["difference_high"] - row["difference_low"], rel=0.05)
 
 
 def test_auc_of_heads_by_sequence_is_the_mean_over_ln_n_of_their_curves(
-    home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]]
+    drawn: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]]
 ) -> None:
-    found = rows(home, "head_auc")
+    found = rows(drawn, "head_auc")
     places = [(row["sequence"], row["query"], row["layer"], row["head"]) for row in found]
     assert len(places) == len(set(places)) == SEQUENCES * len(QUERIES) * 2 * 4
     by_place = dict(zip(places, found, strict=True))
@@ -158,15 +133,14 @@ def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tm
     assert rows(home, "separability") == []
 
 
-def test_curves_are_those_of_all_radii(home: Home) -> None:
+def test_curves_are_those_of_all_radii(drawn: Home) -> None:
     """Keys by distance in float64, one after the other; every kept point is one of them."""
-    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
     auc = {
         (row["layer"], row["head"]): row["value"]
-        for row in rows(home, "separability")
+        for row in rows(drawn, "separability")
         if (row["query"], row["measure"], row["null_model"], row["n"]) == (QUERIES[-1], "auc", NULLS[0], 4)
     }
-    order, found = sorted(auc, key=lambda place: (auc[place], place)), rows(home, "separation_curves")
+    order, found = sorted(auc, key=lambda place: (auc[place], place)), rows(drawn, "separation_curves")
     ranks = {row["auc_rank"]: (row["layer"], row["head"]) for row in found}
     assert ranks == {"lowest": order[0], "median": order[3], "highest": order[-1]}
     curves: dict[tuple[str, int], list[Row]] = {}
@@ -174,8 +148,8 @@ def test_curves_are_those_of_all_radii(home: Home) -> None:
         curves.setdefault((row["auc_rank"], row["n"]), []).append(row)
     assert set(curves) == {(rank, n) for rank in ranks for n in (4, 16)}
     for (rank, n), points in curves.items():
-        weights, values = keys_of(tensors, 0, 2, *ranks[rank])
-        y = (weights[:, None].astype(float) * values)[np.argsort(-weights, kind="stable")]
+        weights, values = read_keys(drawn, 0, 2, *ranks[rank])
+        y = (weights[:, None] * values)[np.argsort(-weights, kind="stable")]
         far = np.linalg.norm(y[:n].sum(axis=0) - y, axis=1)
         radii = np.sort(far)
         assert [row["point"] for row in points] == list(range(len(y)))  # fewer than are kept at most

@@ -45,29 +45,19 @@ from tests.geometry.oracle import exact_errors
 SCORES = {"f_r_max": "precision", "f_r_min": "recall"}  # The metric that each F-score follows from
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A data root in which every step has been made."""
-    found = measured(tmp_path_factory.mktemp("drawn"), several())
-    with pytest.MonkeyPatch.context() as patched:  # a layer is read in blocks of some of its sequences
-        patched.setattr(passes, "BLOCK_BYTES", 4 * 2 * 4 * QUERIES[-1])
-        making.summarise(found, NAME, STUDY)
-    return found
-
-
 def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
     """Norms of a KV head's value states, (sequence, key)."""
     found: np.ndarray = np.linalg.norm(read_tensor(home, "values")[:, layer, kv_head], axis=-1)
     return found
 
 
-def test_a_store_holds_what_its_queries_and_sequences_have_together(home: Home) -> None:
+def test_a_store_holds_what_its_queries_and_sequences_have_together(drawn: Home) -> None:
     """Bit for bit, though each is measured by itself."""
-    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
+    tensors = SequenceStore.open(drawn.tensors(NAME), TENSORS)
     attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
     settings = {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
     together = measure_study(attention, values, first_key, QUERIES, **settings)
-    store = making.open_metrics(home, NAME, STUDY)
+    store = making.open_metrics(drawn, NAME, STUDY)
     assert {"learned_sink", *together} == set(SELECTION)
     for name, array in together.items():
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
@@ -79,12 +69,12 @@ def vary(norms: np.ndarray) -> float:
     return float(np.sqrt(max(np.mean(pairs), 0)) / norms.mean())
 
 
-def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(home: Home) -> None:
-    found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_norms")}
-    of_sequences = rows(home, "assumption_norms_by_sequence")
+def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(drawn: Home) -> None:
+    found = {(row["layer"], row["kv_head"]): row for row in rows(drawn, "assumption_norms")}
+    of_sequences = rows(drawn, "assumption_norms_by_sequence")
     assert list(found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for place, row in found.items():
-        norms = lengths(home, *place)
+        norms = lengths(drawn, *place)
         others = norms[:, 1:]
         parts = {
             "c": np.median(others, axis=1),
@@ -112,9 +102,9 @@ def cosines(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array([*mean, np.nan]), unit[1:] @ unit[0]
 
 
-def test_similarity_is_fitted_to_the_mean_over_sequences(home: Home) -> None:
-    found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_similarity")}
-    values, model = read_tensor(home, "values"), []
+def test_similarity_is_fitted_to_the_mean_over_sequences(drawn: Home) -> None:
+    found = {(row["layer"], row["kv_head"]): row for row in rows(drawn, "assumption_similarity")}
+    values, model = read_tensor(drawn, "values"), []
     for (layer, kv_head), row in found.items():
         curves, sinks = zip(*(cosines(values[s, layer, kv_head]) for s in range(5)), strict=True)
         fit = fit_decay(np.mean(curves, axis=0))
@@ -124,7 +114,7 @@ def test_similarity_is_fitted_to_the_mean_over_sequences(home: Home) -> None:
         if (layer, kv_head) == (0, 1):  # its sink has no direction
             rho = dict.fromkeys(rho, np.nan)
         assert near(row, {"beta": fit.beta, "mae": fit.mae} | rho, rel=1e-4, abs_=1e-6)
-    (whole,) = rows(home, "assumption_similarity_model")
+    (whole,) = rows(drawn, "assumption_similarity_model")
     assert whole["beta"] == pytest.approx(fit_decay(np.mean(model, axis=0)).beta, rel=1e-4)
     assert whole["kv_heads"] == 4
 
@@ -153,18 +143,18 @@ def has_reach(row: dict[str, Any], name: str, moves: np.ndarray) -> bool:
     )
 
 
-def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(home: Home) -> None:
-    values, weights = read_tensor(home, "values"), read_tensor(home, "attention")
-    row = rows(home, "assumption_similarity")[2]
+def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(drawn: Home) -> None:
+    values, weights = read_tensor(drawn, "values"), read_tensor(drawn, "attention")
+    row = rows(drawn, "assumption_similarity")[2]
     curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
     for name in ("beta", "floor"):
         assert has_reach(row, name, nudge(fit_decay, curves, name)), name
-    of_sequences = rows(home, "assumption_similarity_by_sequence")
+    of_sequences = rows(drawn, "assumption_similarity_by_sequence")
     pseudo = [one for one in of_sequences if (one["layer"], one["kv_head"]) == (1, 0)]
     for name in ("floor", "mae"):
         wanted = row[name] + nudge(fit_decay, curves, name)
         assert [one[name] for one in pseudo] == pytest.approx(wanted, rel=1e-2)
-    last = [row for row in rows(home, "assumption_weights") if row["query"] == 39]
+    last = [row for row in rows(drawn, "assumption_weights") if row["query"] == 39]
     assert (last[5]["layer"], last[5]["head"], last[5]["variant"]) == (1, 1, "growth")
     curves = weights[:, -1, 1, 1, 7:]
     for name in ("eta_growth", "p_base"):
@@ -172,7 +162,7 @@ def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(h
     assert last[5]["p_sink_low"] is None
     sink = weights[:, -1, 0, 2, 0]
     assert has_reach(last[2], "p_sink", sink - sink.mean())
-    for index, whole in enumerate(rows(home, "assumption_weights_model")):
+    for index, whole in enumerate(rows(drawn, "assumption_weights_model")):
         curves = of_model(weights, index)
         assert (whole["query"], whole["variant"], whole["heads"]) == (QUERIES[index], "growth", 8)
         assert has_reach(whole, "eta_growth", nudge(fit_phases, curves, "eta_growth"))
@@ -186,8 +176,8 @@ def of_model(weights: np.ndarray, query: int) -> np.ndarray:
     return found
 
 
-def test_the_weights_of_the_model_are_fitted_again_without_each_sequence(home: Home) -> None:
-    curves, found = of_model(read_tensor(home, "attention"), -1), rows(home, "assumption_weights_by_sequence")
+def test_the_weights_of_the_model_are_fitted_again_without_each_sequence(drawn: Home) -> None:
+    curves, found = of_model(read_tensor(drawn, "attention"), -1), rows(drawn, "assumption_weights_by_sequence")
     assert [row["sequence"] for row in found] == [*range(5)]
     for row in found:
         fit = fit_phases(np.delete(curves, row["sequence"], axis=0).mean(axis=0))
@@ -198,11 +188,11 @@ def test_the_weights_of_the_model_are_fitted_again_without_each_sequence(home: H
         assert near(row, wanted | {"oscillation": (bic[0] - bic[1]) / fit.effective_points}, rel=1e-4)
 
 
-def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
-    found = rows(home, "assumption_weights")
+def test_weights_are_fitted_where_the_mask_shows_them(drawn: Home) -> None:
+    found = rows(drawn, "assumption_weights")
     places = [(QUERIES[query], layer, head) for query, layer in PLACES for head in range(4)]
     assert [(row["query"], row["layer"], row["head"]) for row in found] == places
-    weights = read_tensor(home, "attention").mean(axis=0)
+    weights = read_tensor(drawn, "attention").mean(axis=0)
     for row in found:
         query, layer, head = QUERIES.index(row["query"]), row["layer"], row["head"]
         first = int(FIRST[query, layer])
@@ -234,8 +224,8 @@ def measure_counts(k_in: np.ndarray, k_out: np.ndarray, n: int, n_keys: int) -> 
     }
 
 
-def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
-    (k_in, k_out), found = read_counts(home), rows(home, "selection_means")
+def test_means_of_the_selection_are_those_of_the_counts(drawn: Home) -> None:
+    (k_in, k_out), found = read_counts(drawn), rows(drawn, "selection_means")
     assert [(row["query"], row["layer"], row["head"], row["n"]) for row in found] == [
         (QUERIES[query], layer, head, n)
         for query, layer in PLACES
@@ -258,8 +248,8 @@ def count_keys(query: int, layer: int) -> int:
     return QUERIES[query] + 1 - int(FIRST[query, layer])
 
 
-def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(home: Home) -> None:
-    (k_in, k_out), model = read_counts(home), rows(home, "selection_means_model")
+def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(drawn: Home) -> None:
+    (k_in, k_out), model = read_counts(drawn), rows(drawn, "selection_means_model")
     assert [(row["query"], row["n"]) for row in model] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
     heads = [8] * 14 + [8] * 32 + [4] * 3 + [8] * 32 + [4] * 7
     assert [row["heads"] for row in model] == heads
@@ -298,15 +288,15 @@ def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, val
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("share", [90, 50, 99, "renormalised_10"])
-def test_keys_of_a_share_of_the_weight_are_means_with_intervals(home: Home, share: int | str) -> None:
-    weights, values, name = read_tensor(home, "attention"), read_tensor(home, "values"), f"n_{share}"
+def test_keys_of_a_share_of_the_weight_are_means_with_intervals(drawn: Home, share: int | str) -> None:
+    weights, values, name = read_tensor(drawn, "attention"), read_tensor(drawn, "values"), f"n_{share}"
     counted = np.zeros((5, 3, 2, 4))
     for head in np.ndindex(counted.shape):
         if isinstance(share, int):
             counted[head] = count_fewest(weights[head], share / 100)
         else:
             counted[head] = count_errors_below(head, weights, values, 0.1)
-    heads, layers, model = (rows(home, f"key_budgets{of}") for of in ("", "_layer", "_model"))
+    heads, layers, model = (rows(drawn, f"key_budgets{of}") for of in ("", "_layer", "_model"))
     assert (len(heads), len(layers), len(model)) == (3 * 2 * 4, 3 * 2, 3)
     least = (1.0, np.inf)
     for row in heads:
@@ -326,13 +316,13 @@ def test_keys_of_a_share_of_the_weight_are_means_with_intervals(home: Home, shar
     assert pooled < 3 or share == 50  # mutation control: heads are no sample; half of the weight is on one key
 
 
-def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(home: Home) -> None:
-    weights, values, found = read_tensor(home, "attention"), read_tensor(home, "values"), rows(home, "top_keys")
+def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(drawn: Home) -> None:
+    weights, values, found = read_tensor(drawn, "attention"), read_tensor(drawn, "values"), rows(drawn, "top_keys")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): [] for row in found}
     for row in found:
         places[row["sequence"], row["query"], row["layer"], row["head"]].append(row)
     assert len(places) == 5 * 3 * 2 * 4
-    k_in, _ = read_counts(home)
+    k_in, _ = read_counts(drawn)
     n = 4
     for (sequence, position, layer, head), of_head in places.items():
         query = QUERIES.index(position)
@@ -357,10 +347,10 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
     assert not near(row, {"relative_distance": np.linalg.norm(s - y[order[0]]) / np.linalg.norm(s)}, rel=1e-2)
 
 
-def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
+def test_bounds_of_heads_are_means_over_sequences(drawn: Home) -> None:
     """They are those of the bounds of selections, each of which ``tests.geometry`` reads slowly."""
-    metrics, kappas = making.open_metrics(home, NAME, STUDY), STUDY.analysis.kappas
-    found = rows(home, "bound_means")
+    metrics, kappas = making.open_metrics(drawn, NAME, STUDY), STUDY.analysis.kappas
+    found = rows(drawn, "bound_means")
     assert len(found) == (len(kappas) + 1) * sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES)
     order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
     assert order == sorted(order)
@@ -394,14 +384,14 @@ def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
     assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
 
 
-def test_nothing_is_computed_from_stale_tables(home: Home) -> None:
+def test_nothing_is_computed_from_stale_tables(drawn: Home) -> None:
     later = "parameter_effects"
     with (
         making.at_version("assumption_norms", 99),
         pytest.raises(UserError, match=f"tables of 'assumption_norms' .* run: attention-geometry run {NAME}"),
     ):
-        making.make(home, NAME, [later], STUDY, force=True)
-    assert making.summarise(home, NAME, STUDY, [later])[later].metadata["rows of parameter_effects"] == 11
+        making.make(drawn, NAME, [later], STUDY, force=True)
+    assert making.summarise(drawn, NAME, STUDY, [later])[later].metadata["rows of parameter_effects"] == 11
 
 
 KEYS, HEAD_DIM, FEW, MANY = 192, 48, 6, 24
@@ -424,7 +414,7 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
 
 
 @pytest.mark.long  # every asset of two larger studies, traced
-@pytest.mark.usefixtures("home")  # what is compiled or imported once is there
+@pytest.mark.usefixtures("drawn")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the sequences, read in blocks of one.
 
