@@ -79,18 +79,20 @@ def key_columns(*names: str, of_model: bool = False) -> str:
     return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in known)
 
 
-def interval_columns(name: str, meaning: str, domain: str, *, kind: str = "DOUBLE", last: bool = False) -> str:
-    """The lines of a table definition for an estimate and the ends of its interval over sequences."""
-    lines = [
-        f"    {name} {kind}, -- {meaning} {domain}",
-        f"    {name}_low {kind}, -- lower end of its 95 % interval over sequences; NULL for one {domain}",
-        f"    {name}_high {kind}{'' if last else ','} -- upper end of that interval {domain}",
-    ]
-    return "\n".join(lines)
+def interval_columns(name: str, meaning: str, domain: str, *, kind: str = "DOUBLE") -> str:
+    """The lines of a table definition for an estimate and the ends of its interval over sequences.
+
+    Each ends with a comma, as all that define columns: DuckDB allows one after the last column.
+    """
+    return (
+        f"    {name} {kind}, -- {meaning} {domain}\n"
+        f"    {name}_low {kind}, -- lower end of its 95 % interval over sequences; NULL for one {domain}\n"
+        f"    {name}_high {kind}, -- upper end of that interval {domain}"
+    )
 
 
 def budget_columns() -> str:
-    """The lines of a table definition for the N of a share of the weight and of an error, its last columns."""
+    """The lines of a table definition for the N of a share of the weight and of an error."""
     meanings = {
         f"n_{share}": f"mean fewest keys that hold {share} % of the sum of the weights" for share in (50, 90, 99)
     }
@@ -99,9 +101,7 @@ def budget_columns() -> str:
         for kind in ("renormalised", "mean")
         for share in (10, 5, 1)
     }
-    end = len(meanings) - 1
-    columns = enumerate(meanings.items())
-    return "\n".join(interval_columns(name, meaning, "[1, inf)", last=at == end) for at, (name, meaning) in columns)
+    return "\n".join(interval_columns(name, meaning, "[1, inf)") for name, meaning in meanings.items())
 
 
 def key_names(*names: str, of_model: bool = False) -> str:
@@ -110,16 +110,9 @@ def key_names(*names: str, of_model: bool = False) -> str:
     return "\n".join(f"    {name}, -- {KEYS[name][1]}" for name in known)
 
 
-def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:
-    """The lines of a table definition for quantities; ``last``: these are the last columns."""
-    lines = map(_define, quantities)
-    return _end_lines(lines) if last else "\n".join(lines)
-
-
-def _end_lines(lines: Iterable[str]) -> str:
-    """Join the lines of the last columns, with no comma after the last."""
-    *most, end = lines
-    return "\n".join([*most, end.replace(", -- ", " -- ", 1)])
+def quantity_columns(quantities: Iterable[Quantity]) -> str:
+    """The lines of a table definition for quantities."""
+    return "\n".join(map(_define, quantities))
 
 
 def _define(quantity: Quantity) -> str:
@@ -137,8 +130,8 @@ def mean_columns(quantities: Iterable[Quantity]) -> str:
 
 
 def course_columns() -> str:
-    """The lines of a table definition for the course of the cosines of s_N; these must be the last columns."""
-    return _end_lines(f"    {name} DOUBLE, -- {SIGNATURE[name]}" for name in COURSE)
+    """The lines of a table definition for the course of the cosines of s_N."""
+    return "\n".join(f"    {name} DOUBLE, -- {SIGNATURE[name]}" for name in COURSE)
 
 
 def quantity_names(quantities: Iterable[Quantity]) -> str:

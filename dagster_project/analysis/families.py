@@ -19,7 +19,6 @@ from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.sources import Rows
 from dagster_project.study.families import Family
 from geometry.arrays import F64, I64, Bool
-from geometry.selection.overlap import count_shared
 from geometry.statistics.intervals import (
     DIFFERENCE,
     POSITIVE,
@@ -335,3 +334,24 @@ def _compare_selections(member: Member, previous: Member) -> Rows:
     }
     ends = {name: part[head, index] for name, part in estimate.name_ends("shared").items()}
     yield "family_overlaps", build_batch(columns | ends, study=member.study, reference=previous.study)
+
+
+def count_shared(ranked: NDArray[np.integer], other: NDArray[np.integer], counts: NDArray[np.integer]) -> I64:
+    """Count the keys in both selections I_N, exactly, for several N.
+
+    Parameters
+    ----------
+    ranked, other
+        The keys of largest weight of each, in order of falling weight, integers (…, R); below 0 where there is none.
+    counts
+        The numbers N, integers (k,), from 1 to R.
+
+    Returns
+    -------
+    ndarray
+        |I_N ∩ I'_N|, int64 (…, k).
+    """
+    rank = np.arange(ranked.shape[-1])
+    same = (ranked[..., :, None] == other[..., None, :]) & (ranked >= 0)[..., None]
+    later = np.maximum(rank[:, None], rank)  # a key is in both selections from this N on
+    return np.stack([(same & (later < count)).sum(axis=(-2, -1)) for count in counts], axis=-1)

@@ -115,6 +115,5 @@ def compute_family_version() -> str:
     return digest_code(
         files("dagster_project.analysis") / "families.py",
         files("geometry.statistics") / "intervals.py",
-        files("geometry.selection") / "overlap.py",
         files("sql") / "families",
     )

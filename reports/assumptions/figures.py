@@ -321,18 +321,7 @@ def _build_curves(source: Source) -> Figure:
 
 
 FITTED = [
-    "layer",
-    "head",
-    "status",
-    "variant",
-    "p_sink",
-    "p_base",
-    "eta",
-    "eta_growth",
-    "omega",
-    "t_1",
-    "t_2",
-    "r2_log",
+    *("layer", "head", "status", "variant", "p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2", "r2_log"),
 ]
 """Columns of the fit by head that the table shows; the query also has errors and criteria."""
 

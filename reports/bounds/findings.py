@@ -131,20 +131,22 @@ def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
 _STARTS = {"III": "m₁", "IV": "m₂", "V": "m₃"}  # What the paper calls the first N of a regime
 
 
-EFFECTS = {
-    "d": "d",
-    "L": "L",
-    "N": "N",
-    "a_0": "a₀",
-    "a_min_in": "a_min (in)",
-    "a_max_out": "a_max (out)",
-    "beta": "β",
-    "eta": "η",
-    "omega": "ω",
-    "T_1": "T₁",
-    "T_2": "T₂",
+_ROLES = {
+    "d": ("d", "components of a value state"),
+    "L": ("L", "number of keys"),
+    "N": ("N", "number of selected keys"),
+    "a_0": ("a₀", "weighted norm of the sink"),
+    "a_min_in": ("a_min (in)", "smallest weighted norm among the selected"),
+    "a_max_out": ("a_max (out)", "largest weighted norm among the others"),
+    "beta": ("β", "decay of similarity"),
+    "eta": ("η", "amplitude of the oscillation"),
+    "omega": ("ω", "frequency of the oscillation"),
+    "T_1": ("T₁", "end of the plateau"),
+    "T_2": ("T₂", "start of the growth"),
 }
-"""Parameters of Table 1, in its order."""
+"""Parameters of Table 1, in its order, with their symbols and meanings."""
+
+EFFECTS = {name: symbol for name, (symbol, _) in _ROLES.items()}
 
 
 def describe_effects(rows: Sequence[Row]) -> str:
@@ -259,21 +261,6 @@ def _split_inequality(row: Row) -> tuple[str, str]:
     return metric, side
 
 
-_ROLES = {
-    "d": "components of a value state",
-    "L": "number of keys",
-    "N": "number of selected keys",
-    "a_0": "weighted norm of the sink",
-    "a_min_in": "smallest weighted norm among the selected",
-    "a_max_out": "largest weighted norm among the others",
-    "beta": "decay of similarity",
-    "eta": "amplitude of the oscillation",
-    "omega": "frequency of the oscillation",
-    "T_1": "end of the plateau",
-    "T_2": "start of the growth",
-}
-
-
 _FACTORS = {"a_0", "a_min_in", "a_max_out"}  # Parameters that are multiplied, not set
 _OF_OSCILLATION = {"omega", "T_1"}  # Parameters that only weights with an oscillation have
 
@@ -302,7 +289,7 @@ def tabulate_effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
 
 def _build_effect_row(row: Row, *, oscillates: bool) -> tuple[str, ...]:
     paper, low, high = _ARROWS.get(row["paper_effect"], "mixed"), row["log_miss_low"], row["log_miss_high"]
-    name, role = EFFECTS[row["parameter"]], _ROLES[row["parameter"]]
+    name, role = _ROLES[row["parameter"]]
     if not oscillates and row["parameter"] in _OF_OSCILLATION:
         return (name, role, *[DASH] * 6, paper, DASH)
     if not oscillates and row["parameter"] == "eta":

@@ -26,6 +26,7 @@ from reports.elements import (
 )
 from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head
+from reports.head_geometry.findings import COSINES, NORMS
 from reports.kinds import labels as kind_labels
 from reports.kinds.labels import OTHER, add_nearest, fill_cells
 from reports.sink.figures import NO_RHO_0
@@ -39,33 +40,18 @@ LABEL = "label"  # The quantity whose values are names, not numbers
 
 SIGNED = ("rho_0", "delta_loss")  # Quantities of either sign, whose colours diverge from 0
 
-LINES: dict[str, dict[str, str]] = {
-    **{
-        metric: {
-            metric: "mean",
-            f"{metric}_upper": "upper",
-            f"{metric}_lower": "lower",
-            f"{metric}_scale_free": "scale-free",
-        }
-        for metric in ("precision", "recall")
-    },
-    "norms": {"norm_s": "the sum", "norm_s_without_sink": "without sink", "norm_s_without_last": "without last"},
-    "cosines": {"cos_sink": "sink", "cos_last": "last token"},
-    "errors": {
-        "error_renormalised": "rescaled",
-        "error_mean": "mean for the rest",
-        "weight_left_out": "weight left out",
-    },
-}
-"""The curves of one head: columns of each chart, as its legend names them."""
+_BOUNDED = {"": "mean", "_upper": "upper", "_lower": "lower", "_scale_free": "scale-free"}
+_ERRORS = {"error_renormalised": "rescaled", "error_mean": "mean for the rest", "weight_left_out": "weight left out"}
 
-_AXES = {
-    "precision": "Precision (ratio)",
-    "recall": "Recall (ratio)",
-    "norms": "Norm (model units)",
-    "cosines": "Cosine",
-    "errors": "Error (share of output)",
+LINES: dict[str, tuple[str, dict[str, str]]] = {
+    "precision": ("Precision (ratio)", {f"precision{end}": name for end, name in _BOUNDED.items()}),
+    "recall": ("Recall (ratio)", {f"recall{end}": name for end, name in _BOUNDED.items()}),
+    "norms": ("Norm (model units)", NORMS),
+    "cosines": ("Cosine", COSINES),
+    "errors": ("Error (share of output)", _ERRORS),
 }
+"""The curves of one head: title of each chart's axis, and its columns, as its legend names them."""
+
 _IS_SIGNED = "(" + " || ".join(f"quantity == '{name}'" for name in SIGNED) + ")"
 _IS_LABEL = f"quantity == '{LABEL}'"
 _LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
@@ -255,7 +241,7 @@ def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
 
 def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerChart:
     """Lines of the chosen head against N, in the colours and dashes of their names; NULL leaves a gap."""
-    lines = LINES[name]
+    y_title, lines = LINES[name]
     titles = list(lines.values())
     last = max(row["n"][-1] for row in rows if row.get("n"))
     ticks = log_ticks(last)
@@ -271,7 +257,7 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     texts = {f"{column} as text": express_number(column, ".3~g") for column in lines}
     base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND, **texts).encode(
         x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=ticks, grid=False),
-        y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
+        y=alt.Y("value:Q", title=y_title, scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
         tooltip=[
             *tooltips(n="N"),

@@ -182,16 +182,8 @@ BY_HEAD = ("sink_weight", "pattern_sink", "pattern_previous", "pattern_local", "
 """Quantities that are shown for each head."""
 
 BY_MEMBER = (
-    "loss",
-    *BY_HEAD,
-    "pattern_duplicate",
-    "top_previous",
-    "top_induction",
-    "effective_keys",
-    "recall_over_random",
-    "auc_over_random",
-    "recall_over_shuffled",
-    "auc_over_shuffled",
+    *("loss", *BY_HEAD, "pattern_duplicate", "top_previous", "top_induction", "effective_keys"),
+    *("recall_over_random", "auc_over_random", "recall_over_shuffled", "auc_over_shuffled"),
 )
 """Quantities of the model that are shown over the members."""
 

@@ -7,10 +7,18 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from geometry.selection.example import Intuition, build_intuition
 from reports.elements import KEY, STAR, equal_scales, layer_chart, note, ring, tooltips
 from reports.figures import Figure, convert_column
 from reports.findings.numbers import Row, count, join_words, number
+
+ANGLES = (4, 33, 56, 95, 113, 145, 183, 212, 238, 276, 296, 336)
+"""Direction of each value state, in degrees."""
+
+SCORES = (1.7, 0.5, 0.2, 0.6, 0.8, 0.8, 0.7, -0.5, 1.5, -0.4, 0.8, 1.4)
+"""Logit of each key, whose softmax is its weight."""
+
+SELECTED = 3
+"""N of the example."""
 
 WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""
@@ -24,13 +32,15 @@ Plane = tuple[alt.Scale, alt.Scale]  # Scales of both components
 
 def build_example() -> Figure:
     """What selection, balls, Precision and Recall are."""
-    example = build_intuition()
-    table = build_key_table(example)
+    table = build_key_table()
     keys: list[Row] = table.to_pylist()
+    chosen, others = ([row for row in keys if row["selected"] is selected] for selected in (True, False))
+    s = (sum(row["y_x"] for row in chosen), sum(row["y_y"] for row in chosen))
+    r_min, r_max = min(row["distance"] for row in others), max(row["distance"] for row in chosen)
     return Figure(
         "example",
         "How to read a head: tokens on a circle, weighted, and the two balls",
-        describe_example(keys, example.r_min, example.r_max),
+        describe_example(keys, r_min, r_max),
         "First: value states of norm 1. Second: each times its weight, which moves it towards the origin. Third: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
         "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
@@ -40,16 +50,15 @@ def build_example() -> Figure:
         folded=True,
         marks="An example, not this study. In the third, the cross is s; the solid circle has radius r_min, the "
         "dashed one r_max; filled stars count for Recall, filled dots against Precision.",
-        charts=(
-            draw_states(keys),
-            draw_weighted(keys),
-            draw_balls(keys, (float(example.s[0]), float(example.s[1])), example.r_min, example.r_max),
-        ),
+        charts=(draw_states(keys), draw_weighted(keys), draw_balls(keys, s, r_min, r_max)),
     )
 
 
-def build_key_table(example: Intuition) -> pa.Table:
-    """Build the table of the keys of the example, one row each.
+def build_key_table() -> pa.Table:
+    """Build the table of the keys of the example, one row each (Section 3, Figure 1).
+
+    One of three selected keys points away from the others and lies far from s. It is computed by the definitions,
+    without the kernels, whose loading takes a second.
 
     Returns
     -------
@@ -57,17 +66,21 @@ def build_key_table(example: Intuition) -> pa.Table:
         key (from 1, in order of angle), weight (share), selected, v_x, v_y, y_x, y_y, distance (from s; model units),
         within (no farther from s than r_min if selected, than r_max if not).
     """
-    distance = np.linalg.norm(example.scaled - example.s, axis=1)
+    angles, weights = np.radians(ANGLES), np.exp(SCORES) / np.exp(SCORES).sum()
+    values = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    scaled, selected = weights[:, None] * values, np.zeros(len(weights), bool)
+    selected[np.argsort(-weights, kind="stable")[:SELECTED]] = True
+    distance = np.linalg.norm(scaled - scaled[selected].sum(axis=0), axis=1)
     columns = {
-        "key": np.arange(1, len(example.weights) + 1),
-        "weight": example.weights,
-        "selected": example.selected,
-        "v_x": example.values[:, 0],
-        "v_y": example.values[:, 1],
-        "y_x": example.scaled[:, 0],
-        "y_y": example.scaled[:, 1],
+        "key": np.arange(1, len(weights) + 1),
+        "weight": weights,
+        "selected": selected,
+        "v_x": values[:, 0],
+        "v_y": values[:, 1],
+        "y_x": scaled[:, 0],
+        "y_y": scaled[:, 1],
         "distance": distance,
-        "within": distance <= np.where(example.selected, example.r_min, example.r_max),
+        "within": distance <= np.where(selected, distance[~selected].min(), distance[selected].max()),
     }
     return pa.table({name: convert_column(column) for name, column in columns.items()})
 

@@ -24,8 +24,12 @@ COLOURS = {
 }
 """Columns by which points can be coloured, as the dropdown names them."""
 
-AXES = {"cos_sink": "cosine with sink", "cos_last": "cosine with last token", "recall": "Recall"}
-"""The curves of a head, as axes name them."""
+CURVES = {
+    "cos_sink": ("cosine with sink", "the cosine of s_N with the sink"),
+    "cos_last": ("cosine with last token", "the cosine of s_N with the last token"),
+    "recall": ("Recall", "Recall"),
+}
+"""The curves of a head, as axes and sentences name them."""
 
 HEIGHT, LEGEND = 380, 66  # Height of the plotting area and of the place of the legends above it, in pixels
 
@@ -182,15 +186,8 @@ def _name_points(
 def _name_axis(place: str, row: Row) -> str:
     """Title of an axis: which component, and the curve that it mostly is."""
     arrow = "→" if row["direction"] > 0 else "←"
-    return f"{place} axis, mainly {AXES[row['curve']]} {arrow}"
+    return f"{place} axis, mainly {CURVES[row['curve']][0]} {arrow}"
 
-
-CURVES = {
-    "cos_sink": "the cosine of s_N with the sink",
-    "cos_last": "the cosine of s_N with the last token",
-    "recall": "Recall",
-}
-"""The curves of a head, as sentences name them."""
 
 PATTERNS = {
     "previous": "the token before the query",
@@ -211,7 +208,7 @@ def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[R
     share = next((row for row in measures if row["measure"] == "plane_share"), None)
     where = {"x": "to the right", "y": "upwards"}
     mostly = [
-        f"{where[row['axis']]} {CURVES[row['curve']]} {'rises' if row['direction'] > 0 else 'falls'} most"
+        f"{where[row['axis']]} {CURVES[row['curve']][1]} {'rises' if row['direction'] > 0 else 'falls'} most"
         for row in axes
         if row["share"] > 0
     ]

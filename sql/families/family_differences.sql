@@ -13,5 +13,5 @@ CREATE TABLE family_differences{{ "_model" if model }} (
 {{ key_columns("head") }}
 {% endif %}
     paired BOOLEAN NOT NULL, -- whether the sequences are the same, token by token; if not, the interval is Welch's
-{{ interval_columns("difference", "value of the study minus that of the reference; of a correlation of Fisher's z, of a ratio of logarithms", "(-inf, inf)", last=True) }}
+{{ interval_columns("difference", "value of the study minus that of the reference; of a correlation of Fisher's z, of a ratio of logarithms", "(-inf, inf)") }}
 )

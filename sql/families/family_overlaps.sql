@@ -8,5 +8,5 @@ CREATE TABLE family_overlaps (
 {{ key_columns("layer", "head", "n") }}
     sequences INTEGER NOT NULL, -- number of sequences [1, inf)
     alike INTEGER NOT NULL, -- number of sequences in which all N are the same [0, inf)
-{{ interval_columns("shared", "share of the N keys that both select, mean over sequences", "[0, 1]", last=True) }}
+{{ interval_columns("shared", "share of the N keys that both select, mean over sequences", "[0, 1]") }}
 )

@@ -17,5 +17,5 @@ CREATE TABLE family_trends{{ "_model" if model }} (
 {{ key_columns("head") }}
 {% endif %}
     sequences INTEGER NOT NULL, -- number of sequences that have it [0, inf)
-{{ interval_columns("value", "the quantity; NULL if it does not exist", "(-inf, inf)", last=True) }}
+{{ interval_columns("value", "the quantity; NULL if it does not exist", "(-inf, inf)") }}
 )

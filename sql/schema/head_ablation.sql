@@ -8,5 +8,5 @@ CREATE TABLE head_ablation (
 {{ key_columns("sequences") }}
     plain_loss DOUBLE NOT NULL, -- mean next-token cross entropy without intervention, in nats [0, inf)
 {{ interval_columns("delta_loss", "mean increase of the loss, in nats; NULL for 'sink' if a window hides position 0 from a query", "(-inf, inf)") }}
-{{ interval_columns("kl", "mean over positions of KL(p_0 ‖ p), in nats, p_0 without intervention; NULL where delta_loss is", "[0, inf)", last=true) }}
+{{ interval_columns("kl", "mean over positions of KL(p_0 ‖ p), in nats, p_0 without intervention; NULL where delta_loss is", "[0, inf)") }}
 )

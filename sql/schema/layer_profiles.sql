@@ -6,5 +6,5 @@ CREATE TABLE layer_profiles (
 {{ key_columns("study") }}
     quantity VARCHAR NOT NULL, -- 'sink_weight', or mean over ln N: 'recall' or 'precision_excess' (Precision above its floor)
     layer INTEGER NOT NULL, -- layer, from 0
-{{ interval_columns("value", "mean over heads and sequences", "[0, 1]", last=true) }}
+{{ interval_columns("value", "mean over heads and sequences", "[0, 1]") }}
 )

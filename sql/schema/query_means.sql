@@ -8,5 +8,5 @@ CREATE TABLE query_means (
     measure VARCHAR NOT NULL, -- a column of query_heads, but for n_keys and top_position
 {{ key_columns("sequences") }}
 {{ interval_columns("mean", "mean over sequences of the mean over queries", "(-inf, inf)") }}
-{{ interval_columns("last_difference", "mean over sequences of the last query minus the mean of the others; NULL if no sequence has both", "(-inf, inf)", last=True) }}
+{{ interval_columns("last_difference", "mean over sequences of the last query minus the mean of the others; NULL if no sequence has both", "(-inf, inf)") }}
 )

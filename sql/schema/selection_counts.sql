@@ -7,5 +7,5 @@ CREATE TABLE selection_counts (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n INTEGER NOT NULL, -- N, the number of selected keys, 1 to n_keys - 1
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to
-{{ quantity_columns(by_n, last=True) }}
+{{ quantity_columns(by_n) }}
 )

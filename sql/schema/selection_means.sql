@@ -29,7 +29,7 @@ CREATE TABLE selection_means{{ "_model" if model }} (
 {{ interval_columns("relative_distance", "mean distance over the norm of the head's output; NULL if that is 0", "[0, inf)") }}
     relative_random_distance DOUBLE, -- the same for N random keys [0, inf)
     correlated_heads INTEGER, -- number of heads behind the correlation: with a ρ_0 and more than n keys; NULL off the grid [0, inf)
-{{ interval_columns("correlation", "the correlation; NULL for fewer than three heads, or if Recall or ρ_0 is the same in all of them", "[-1, 1]", last=true) }}
+{{ interval_columns("correlation", "the correlation; NULL for fewer than three heads, or if Recall or ρ_0 is the same in all of them", "[-1, 1]") }}
 {% else %}
     norm_s DOUBLE NOT NULL, -- mean norm of s_N, in model units [0, inf)
     norm_s_without_sink DOUBLE, -- mean norm of s_N without the sink's part; NULL if a window hides the sink [0, inf)

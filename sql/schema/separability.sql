@@ -18,5 +18,5 @@ CREATE TABLE separability (
     draws INTEGER NOT NULL, -- draws of the null for each sequence and head [1, inf)
     value DOUBLE NOT NULL, -- mean of the measure; auc: probability that a selected key is nearer to s_N than one left out, ties counting half [0, 1]
     null_value DOUBLE NOT NULL, -- mean of the null [0, 1]
-{{ interval_columns("difference", "value minus null_value", "[-1, 1]", last=true) }}
+{{ interval_columns("difference", "value minus null_value", "[-1, 1]") }}
 )

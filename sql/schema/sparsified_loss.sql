@@ -16,5 +16,5 @@ CREATE TABLE sparsified_loss (
     plain_loss DOUBLE NOT NULL, -- mean next-token cross entropy of full attention, in nats [0, inf)
 {{ interval_columns("delta_loss", "mean increase of the loss, in nats", "(-inf, inf)") }}
 {{ interval_columns("kl", "mean over positions of KL(p_0 ‖ p), in nats, p_0 of full attention", "[0, inf)") }}
-{{ interval_columns("excess_loss", "mean difference of loss from 'same_n' at the same budget, in nats; below 0 is better", "(-inf, inf)", last=true) }}
+{{ interval_columns("excess_loss", "mean difference of loss from 'same_n' at the same budget, in nats; below 0 is better", "(-inf, inf)") }}
 )

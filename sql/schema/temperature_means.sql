@@ -13,5 +13,5 @@ CREATE TABLE temperature_means (
     distance DOUBLE NOT NULL, -- mean distance of s_N from the sum of the weighted value states left out, in model units [0, inf)
     random_distance DOUBLE NOT NULL, -- the same for N random keys (root mean square), in model units [0, inf)
 {{ interval_columns("recall_gain", "recall minus that at T = 1; NULL if that was not computed", "[-1, 1]") }}
-{{ interval_columns("auc_gain", "auc minus that at T = 1; NULL likewise", "[-1, 1]", last=true) }}
+{{ interval_columns("auc_gain", "auc minus that at T = 1; NULL likewise", "[-1, 1]") }}
 )

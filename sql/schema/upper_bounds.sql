@@ -6,5 +6,5 @@ CREATE TABLE upper_bounds (
 {{ key_columns("study", "sequence", "query", "layer", "head", "n") }}
     kappa DOUBLE NOT NULL, -- κ, the constant of the tail bound (eq. 10); the paper gives it no value
     scale VARCHAR NOT NULL, -- 'unit': weighted norms divided by the row's value_scale; 'raw': as printed
-{{ quantity_columns(by_kappa, last=True) }}
+{{ quantity_columns(by_kappa) }}
 )

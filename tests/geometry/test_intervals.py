@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from geometry.selection.overlap import count_shared
+from dagster_project.analysis.claims.plane import fit_plane
+from dagster_project.analysis.families import count_shared
 from geometry.statistics import intervals
-from geometry.statistics.components import fit_plane
 from geometry.statistics.intervals import (
     DIFFERENCE,
     SHARE,

@@ -11,8 +11,9 @@ from hypothesis import given
 
 from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
 from geometry.quantities import BY_KAPPA, list_declared, list_derived
-from geometry.selection import example, host, scan
+from geometry.selection import host, scan
 from geometry.separation.chance import separability
+from reports.intuition import figures as example
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, LENGTHS, departures
 from tests.geometry.draws import HEADS, grouped, near_head, random_head, small_heads
@@ -245,8 +246,11 @@ def test_inputs_are_left_as_they_are() -> None:
 
 
 def test_precision_and_recall_of_figure_1_are_those_of_the_paper() -> None:
-    found = example.build_intuition()
-    assert (found.k_in, found.k_out, found.precision, found.recall) == (2, 5, 3 / 8, 2 / 3)
-    exact = oracle.row(found.weights, found.values, example.SELECTED)
-    assert (found.r_min, found.r_max) == pytest.approx((exact["r_min"], exact["r_max"]))
-    assert (found.k_in, found.k_out) == (exact["k_in"], exact["k_out"])
+    found, n = example.build_key_table().to_pydict(), example.SELECTED
+    weights, values = np.array(found["weight"]), np.stack([found["v_x"], found["v_y"]], axis=1)
+    exact, counts = oracle.row(weights, values, n), selection_counts(weights, values)
+    assert (exact["k_in"], exact["k_out"]) == (counts.k_in[n - 1], counts.k_out[n - 1]) == (2, 5)
+    assert (counts.precision[n - 1], counts.recall[n - 1]) == (3 / 8, 2 / 3)
+    order = sorted(range(len(values)), key=lambda i: -found["weight"][i])
+    assert max(found["distance"][i] for i in order[:n]) == pytest.approx(exact["r_max"])
+    assert min(found["distance"][i] for i in order[n:]) == pytest.approx(exact["r_min"])

