@@ -46,18 +46,18 @@ def _build_kinds(source: Source) -> Section:
     return replace(section, figures=(*section.figures, *contexts.build_labels(source)))
 
 
-BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
+BUILDERS: tuple[Callable[[Source], Section], ...] = (
     assumptions.build_sinks,
     explorer.build_section,
     _build_separation,
     _build_kinds,
-    effects.build_sections,
+    effects.build_section,
     sink.build_section,
     assumptions.build_section,
-    recovery.build_sections,
+    recovery.build_section,
     claims.build_section,
     head_geometry.build_section,
-    limits.build_sections,
+    limits.build_section,
     bounds.build_bounds,
     bounds.build_analysis,
     bounds.build_expectation,
@@ -66,9 +66,8 @@ BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
 
 
 def build_sections(source: Source) -> tuple[Section, ...]:
-    """The figures of the report, in reading order; those of a section may all be absent."""
-    built = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
-    return tuple(section for several in built for section in (several if isinstance(several, tuple) else (several,)))
+    """The figures of the report, in reading order; those of a section may all be absent, or there may be none."""
+    return tuple(build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
 
 
 REMEDY = "name another folder with --home DIR"

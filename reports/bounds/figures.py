@@ -153,22 +153,19 @@ def build_analysis(source: Source) -> Section:
     )
 
 
-def build_expectation(source: Source) -> tuple[Section, ...]:
-    """Monte Carlo of the bounds; no section if there is no grid (the section on parameters says so)."""
+def build_expectation(source: Source) -> Section:
+    """Monte Carlo of the bounds; no figures if there is no grid (the section on parameters says so)."""
     summary = _build_summary(source)
-    if summary.empty:
-        return ()
     drawn = {row["family"] for row in source.ask_study("monte_carlo_summary").rows()}
     gaps = (_build_gaps(source, family) for family in bounds_findings.FAMILIES if family in drawn)
-    section = Section(
+    return Section(
         "expectation",
         "The bounds in expectation",
         "Heads are drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
         "the means of its bounds, as the theorems require?",
-        (summary, *gaps, _build_failures(source)),
+        () if summary.empty else (summary, *gaps, _build_failures(source)),
         appendix=True,
     )
-    return (section,)
 
 
 def _build_coverage(source: Source) -> Figure:

@@ -1,6 +1,6 @@
 """What heads do: the model without each head, and with fewer keys.
 
-A figure without rows is left out, and so is the section if all are: most studies do not ask for effects.
+A figure without rows is left out: most studies do not ask for effects.
 """
 
 from collections.abc import Iterable, Sequence
@@ -311,18 +311,17 @@ def draw_loss_by_keys(policies: Sequence[Row], *, panel: str) -> alt.LayerChart:
 ROWS = 48  # Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all
 
 
-def build_sections(source: Source) -> tuple[Section, ...]:
-    """What heads do; no section for a study that does not ask for effects."""
-    drawn = (*_build_ablation(source), *_build_budgets(source))
-    if not drawn:
-        return ()
-    lead = (
+def build_section(source: Source) -> Section:
+    """What heads do; no figures for a study that does not ask for effects."""
+    return Section(
+        "effects",
+        "What heads do",
         "Geometry describes heads; how much does the model depend on them? The model is run again with the output of "
         "one head replaced, before the output projection, and with fewer keys for every query. Losses are next-token "
         "cross entropy in nats, compared with the same sequences without intervention; budgets are computed on the "
-        "study’s sequences, and their losses on others."
+        "study’s sequences, and their losses on others.",
+        (*_build_ablation(source), *_build_budgets(source)),
     )
-    return (Section("effects", "What heads do", lead, drawn),)
 
 
 def _build_ablation(source: Source) -> tuple[Figure, ...]:

@@ -1,9 +1,9 @@
 """How well a softmax can select at all: against N, the number of keys, and the temperature.
 
-A figure without rows is left out, and so is the section if all are.
+A figure without rows is left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, log10
 from statistics import median
@@ -367,22 +367,17 @@ def draw_best_temperatures(rows: Sequence[Row]) -> alt.LayerChart:
     )
 
 
-def build_sections(source: Source) -> tuple[Section, ...]:
-    """The limits of selection; no section for a study that was landed without them."""
-    drawn: tuple[Callable[[Source], Figure | None], ...] = (
-        _build_distances,
-        _build_convergence,
-        _build_distinguishable,
-        _build_temperature,
-    )
-    figures = tuple(figure for draw in drawn if (figure := draw(source)) is not None)
-    if not figures:
-        return ()
-    lead = (
+def build_section(source: Source) -> Section:
+    """The limits of selection; no figures for a study that was landed without them."""
+    drawn = (_build_distances, _build_convergence, _build_distinguishable, _build_temperature)
+    return Section(
+        "limits",
+        "Limits of selection",
         "How well can a softmax select at all? These are the questions of the paper’s predecessor (arXiv 2508.17821), "
-        "which is known here from its abstract and from accounts by others."
+        "which is known here from its abstract and from accounts by others.",
+        tuple(figure for draw in drawn if (figure := draw(source)) is not None),
+        appendix=True,
     )
-    return (Section("limits", "Limits of selection", lead, figures, appendix=True),)
 
 
 def _build_distances(source: Source) -> Figure | None:

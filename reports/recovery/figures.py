@@ -37,8 +37,18 @@ SHOWN = ("layer", "head", "planted", "fitted", "low", "high")
 WORST = 5  # Number of rows of each parameter in the table of the figure; a large study would have thousands
 
 
-def build_sections(source: Source) -> tuple[Section, ...]:
-    """The one section of a study with planted parameters; none for others."""
+def build_section(source: Source) -> Section:
+    """What the fits find of planted parameters; no figure for a study without them."""
+    return Section(
+        "recovery",
+        "What the fits recover",
+        "This study is drawn, not measured: every parameter of its heads is known, and the fits above should "
+        "recover it.",
+        _build_figures(source),
+    )
+
+
+def _build_figures(source: Source) -> tuple[Figure, ...]:
     answer = source.ask_query("planted_recovery")
     rows = answer.rows()
     if not rows:
@@ -65,15 +75,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
             tuple(_tabulate_parameter(PARAMETERS[name], some) for name, some in of_parameter.items()),
         ),
     )
-    return (
-        Section(
-            "recovery",
-            "What the fits recover",
-            "This study is drawn, not measured: every parameter of its heads is known, and the fits above should "
-            "recover it.",
-            (figure,),
-        ),
-    )
+    return (figure,)
 
 
 def select_compared(rows: Sequence[Row]) -> list[Row]:

@@ -63,14 +63,12 @@ def parts(spec: Any) -> Iterator[dict[str, Any]]:
 def build_figures(
     connection: duckdb.DuckDBPyConnection,
     study: MadeUp,
-    *builders: Callable[[Source], Section | tuple[Section, ...]],
+    *builders: Callable[[Source], Section],
     map_n: int = 4,
 ) -> dict[str, Figure]:
     """The figures of a study by their keys: of all sections, or of those that are named."""
     source = find_source(connection, study.study, map_n=map_n)
-    built = [build(source) for build in builders or BUILDERS]
-    sections = [section for one in built for section in (one if isinstance(one, tuple) else (one,))]
-    return {figure.key: figure for section in sections for figure in section.figures}
+    return {figure.key: figure for build in builders or BUILDERS for figure in build(source).figures}
 
 
 def assert_described(spec: dict[str, Any], *, axes: bool = True) -> None:

@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 from reports.effects import figures as effects
-from reports.effects.figures import build_sections
+from reports.effects.figures import build_section
 from reports.figures import Figure, find_source
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL
@@ -12,7 +12,7 @@ from tests.reports.drawings import build_figures, changed, drawn
 
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
-    return build_figures(connection, study, build_sections)
+    return build_figures(connection, study, build_section)
 
 
 def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnection) -> None:
@@ -26,11 +26,11 @@ def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnect
     assert {row["policy"] for row in knowing} == {"sink_recent"}
 
 
-def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:
+def test_a_study_without_effects_has_no_figures(small: duckdb.DuckDBPyConnection) -> None:
     with changed(small, "DELETE FROM sparsified_loss"):
         assert set(figures(small, SMALL)) == {"loss-by-head", "loss-and-geometry"}
     with changed(small, "DELETE FROM sparsified_loss", "DELETE FROM head_ablation"):
-        assert build_sections(find_source(small, SMALL.study, map_n=4)) == ()
+        assert build_section(find_source(small, SMALL.study, map_n=4)).figures == ()
 
 
 def test_losses_of_keeping_keys_have_a_figure_with_their_own_rows(small: duckdb.DuckDBPyConnection) -> None:

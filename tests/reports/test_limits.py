@@ -7,7 +7,7 @@ import pytest
 
 from reports.figures import Figure
 from reports.findings.numbers import number
-from reports.limits.figures import build_sections, describe_key_budgets
+from reports.limits.figures import build_section, describe_key_budgets
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
@@ -19,7 +19,7 @@ KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temper
 
 def figures_of(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     """The figures of the section by their keys; none without the section."""
-    return build_figures(connection, study, build_sections)
+    return build_figures(connection, study, build_section)
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> list[dict[str, Any]]:
