@@ -282,7 +282,7 @@ def _analyze(
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size)
     ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
-    measures = captured.query_measures
+    measures = captured.tensors.get("query_measures")
     queries = None if measures is None else _list_queries(captured, measures, tokens["token"])
     patterns = _list_patterns(captured)
     return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=patterns, queries=queries)
@@ -334,7 +334,7 @@ def _read(
         captured = capture(model, attention, batch, [query], buffers, every_query=every)
     captured.wait()
     if alone is not None:
-        check_row(type(model).__name__, alone, captured.weights[:, 0, 0], len(ids), captured.values.dtype)
+        check_row(type(model).__name__, alone, captured["attention"][:, 0, 0], len(ids), captured["values"].dtype)
     for layer in range(len(captured.layers)):
         if not is_finite(captured, layer):
             raise UserError(
@@ -390,9 +390,9 @@ def _measure(captured: Capture, query: int) -> dict[int, Mapping[str, NDArray[An
 
     def measure(layer: int) -> Mapping[str, NDArray[Any]]:
         size = captured.layers[layer]
-        sizes = {"query": 1, "head": size.heads, "kv_head": size.kv_heads, "key": captured.weights.shape[-1]}
+        sizes = {"query": 1, "head": size.heads, "kv_head": size.kv_heads, "key": captured["attention"].shape[-1]}
         arrays = make_outputs(sizes | {"n": query, "kappa": 1})
-        arrays["learned_sink"][:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
+        arrays["learned_sink"][:] = captured["learned_sink"][layer, 0, :, : size.heads].numpy()
         out = {name: array for name, array in arrays.items() if name != "learned_sink"}
         weights, values = _take_layer(captured, layer)
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
@@ -409,8 +409,8 @@ def _measure(captured: Capture, query: int) -> dict[int, Mapping[str, NDArray[An
 def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Weights (query, head, key) and value states (kv_head, key, head_dim) of one layer, float32."""
     size = captured.layers[layer]
-    weights = captured.weights[layer, 0, :, : size.heads]
-    values = captured.values[layer, 0, : size.kv_heads, :, : size.head_dim]
+    weights = captured["attention"][layer, 0, :, : size.heads]
+    values = captured["values"][layer, 0, : size.kv_heads, :, : size.head_dim]
     return weights.numpy(), values.float().contiguous().numpy()
 
 
@@ -482,8 +482,8 @@ def _list_patterns(captured: Capture) -> pa.Table:
         pattern = place["pattern"]
         columns = place | {
             "pattern": pa.array([PATTERNS[index] for index in pattern]),
-            "value": captured.patterns[layer, 0, :heads].numpy().ravel(),
-            "chance": captured.chance[layer, 0].numpy()[pattern],
+            "value": captured["head_patterns"][layer, 0, :heads].numpy().ravel(),
+            "chance": captured["pattern_chance"][layer, 0].numpy()[pattern],
         }
         batches.append(rows.build_batch(columns))
     return pa.Table.from_batches(batches)

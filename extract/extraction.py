@@ -30,7 +30,7 @@ from extract.capture.batches import (
     read_batches,
     refuse_for_memory,
 )
-from extract.capture.buffers import OF_EVERY_QUERY, find_widest
+from extract.capture.buffers import find_widest
 from extract.capture.one_pass import PROBE_TOKENS, Attention, probe
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
@@ -342,9 +342,13 @@ def _check_all(first: Sequence[Batch], settings: ExtractionSettings, alone: Tens
     for batch in first:
         check_numbers(batch, settings)
         if alone is not None:
-            whole = batch.captured.weights[:, batch.wanted[0] - batch.first, 0]
+            whole = batch.captured["attention"][:, batch.wanted[0] - batch.first, 0]
             check_row(
-                f"The model '{settings.model.id}'", alone, whole, settings.context_length, batch.captured.values.dtype
+                f"The model '{settings.model.id}'",
+                alone,
+                whole,
+                settings.context_length,
+                batch.captured["values"].dtype,
             )
 
 
@@ -377,21 +381,13 @@ def _write(store: SequenceStore, settings: ExtractionSettings, batch: Batch) -> 
 def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
     """The arrays of one sequence of a batch as stored; views, except for value states of another type."""
     captured = batch.captured
+    tensors = {name: tensor[:, row] for name, tensor in (captured.tensors | batch.probed).items()}
+    tensors |= {name: tensors[name].transpose(0, 1) for name in ("attention", "learned_sink")}  # query by query
+    tensors["values"] = tensors["values"].to(getattr(torch, settings.values))
+    if batch.first + row >= READ_SEQUENCES:
+        tensors.pop("query_keys", None)
     return {
-        "attention": captured.weights[:, row].transpose(0, 1).numpy(),
-        "values": captured.values[:, row].to(getattr(torch, settings.values)).numpy(),
-        "learned_sink": captured.learned_sink[:, row].transpose(0, 1).numpy(),
-        **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
-        "head_patterns": captured.patterns[:, row].numpy(),
-        "pattern_chance": captured.chance[:, row].numpy(),
-        "pattern_queries": captured.pattern_queries[:, row].numpy(),
-        **{name: patterns[:, row].numpy() for name, patterns in batch.probed.items()},
-        **{
-            name: tensor[:, row].numpy()
-            for name in OF_EVERY_QUERY
-            if (tensor := getattr(captured, name)) is not None
-            and (name != "query_keys" or batch.first + row < READ_SEQUENCES)
-        },
+        **{name: tensor.numpy() for name, tensor in tensors.items()},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),

@@ -256,8 +256,8 @@ def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[s
     windows = torch.cat(list(held_out.values()))
     attention = probe(model, windows[:1, :PROBE_TOKENS])
     read = [capture(model, attention, part, [windows.shape[1] - 1]) for part in torch.split(windows, 8)]
-    weights = torch.cat([part.weights[:, :, 0] for part in read], dim=1)  # (layer, window, head, key)
-    norms = torch.cat([part.values for part in read], dim=1).float().norm(dim=-1)  # (layer, window, kv_head, key)
+    weights = torch.cat([part["attention"][:, :, 0] for part in read], dim=1)  # (layer, window, head, key)
+    norms = torch.cat([part["values"] for part in read], dim=1).float().norm(dim=-1)  # (layer, window, kv_head, key)
     return {
         "loss": losses,
         "saturated": (weights.max(-1).values > 0.99).float().mean().item(),

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.capture.buffers import Buffers
+from extract.capture.buffers import OF_PATTERNS, Buffers
 from extract.capture.one_pass import Attention, Capture, capture
 from extract.models.loading import is_out_of_memory
 from extract.settings import ExtractionSettings
@@ -154,8 +154,7 @@ class _Reader:
             if probe is not None:  # captured to the same memory, before the batch
                 first = self._capture(probe)
                 first.wait()
-                of_probe = {"patterns": first.patterns, "chance": first.chance, "queries": first.pattern_queries}
-                probed = {f"probe_{name}": tensor.clone() for name, tensor in of_probe.items()}
+                probed = {f"probe_{name.split('_')[1]}": first[name].clone() for name in OF_PATTERNS}
             return self._capture(tokens, every_query=self.settings.every_query), probed
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -203,15 +202,15 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
             raise UserError(
                 f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: {remedy}"
             )
-        check_range(captured.values[layer, :, : size.kv_heads, :, : size.head_dim], layer, settings)
+        check_range(captured["values"][layer, :, : size.kv_heads, :, : size.head_dim], layer, settings)
 
 
 def is_finite(captured: Capture, layer: int) -> bool:
     """Whether all numbers of a layer are finite; those captured on a GPU must have arrived."""
     size = captured.layers[layer]
-    weights = captured.weights[layer, :, :, : size.heads]
-    values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
-    sinks = captured.learned_sink[layer, :, :, : size.heads]
+    weights = captured["attention"][layer, :, :, : size.heads]
+    values = captured["values"][layer, :, : size.kv_heads, :, : size.head_dim]
+    sinks = captured["learned_sink"][layer, :, :, : size.heads]
     return all(bool(numbers.isfinite().all()) for numbers in (weights, values, sinks))
 
 
@@ -244,7 +243,7 @@ def read_alone(model: PreTrainedModel, attention: Attention, tokens: NDArray[np.
     """
     captured = capture(model, attention, torch.from_numpy(tokens[None, : query + 1]), [query])
     captured.wait()
-    return captured.weights[:, 0, 0]
+    return captured["attention"][:, 0, 0]
 
 
 def check_row(name: str, alone: Tensor, whole: Tensor, keys: int, dtype: torch.dtype) -> None:

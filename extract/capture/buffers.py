@@ -6,37 +6,25 @@ layer are contiguous and a GPU can copy to them while it computes.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from storage.zarr.arrays import AXES_OF_KEYS, LayerSize
+from storage.zarr.arrays import TENSORS, LayerSize
 
 IN_FLIGHT = 2
 """Layers whose copies from a GPU may be in progress; ``put`` waits for earlier ones, so their temporaries are freed."""
 
-AXES = {
-    "weights": "bqhk",
-    "values": "bgkd",
-    "learned_sink": "bqh",
-    "received": "bhk",
-    "patterns": "bhp",
-    "chance": "bp",
-    "pattern_queries": "bp",
-    "query_measures": "bhkm",
-    "context_means": "bhrcn",
-    "query_keys": "bhkvt",
+OF_LAYER = {
+    spec.name: replace(spec, dims=tuple(axis for axis in spec.dims if axis != "layer"))
+    for spec in TENSORS
+    if "layer" in spec.dims and spec.name != "first_key" and not spec.name.startswith("probe_")
 }
-"""Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
-state (d), pattern (p), measure of ``QueryMeasures`` (m), of ``RATES`` (r), class of context (c), N of a grid (n),
-position and weight (v) of the key of a rank (t)."""
+"""What is captured of one layer, as the store has it of all."""
 
-OTHER_AXES = {"p": "pattern", "m": "measure", "r": "rate", "c": "context", "n": "grid", "v": "number", "t": "rank"}
-"""Those of the axes whose lengths follow from the number of keys, or are always the same."""
-
-OF_PATTERNS = ("patterns", "chance", "pattern_queries")
+OF_PATTERNS = ("head_patterns", "pattern_chance", "pattern_queries")
 """The tensors of ``extract.capture.attention.Patterns``, in its order."""
 
 OF_EVERY_QUERY = ("query_measures", "context_means", "query_keys")
@@ -52,7 +40,7 @@ class Buffers:
     """
 
     tensors: dict[str, Tensor]
-    """All tensors, by the names of ``AXES``, each with an axis of layers in front."""
+    """All tensors, by the names of ``OF_LAYER``, each with an axis of layers in front."""
 
     def __init__(
         self,
@@ -67,9 +55,8 @@ class Buffers:
         pin: bool = False,
     ) -> None:
         self.layers = tuple(layers)
-        self._lengths = {"b": batch, "q": queries, "k": keys}
-        self._lengths |= {letter: AXES_OF_KEYS[axis](keys) for letter, axis in OTHER_AXES.items()}
-        optional = {"received": received, **dict.fromkeys(OF_EVERY_QUERY, every_query)}
+        self._lengths = {"sequence": batch, "query": queries, "key": keys}
+        optional = {"received_attention": received, **dict.fromkeys(OF_EVERY_QUERY, every_query)}
         largest = find_widest(layers)
         self.tensors = {
             name: torch.empty(
@@ -78,7 +65,7 @@ class Buffers:
                 dtype=dtype if name == "values" else torch.float32,
                 pin_memory=pin,
             )
-            for name in AXES
+            for name in OF_LAYER
             if optional.get(name, True)
         }
         for tensor in self.tensors.values():
@@ -103,17 +90,19 @@ class Buffers:
         patterns: Sequence[Tensor],
         every_query: Sequence[Tensor] | None = None,
     ) -> None:
-        """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
+        """Copy the tensors of one layer, with the axes of ``OF_LAYER``, of at most as many sequences as fit.
 
         Without ``learned_sink`` no head has one; ``received`` attention is kept if there is memory for it. Copies from
         a GPU may continue until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
-        given = {"weights": weights, "values": values, "learned_sink": sinks}
-        given |= {} if received is None or "received" not in self.tensors else {"received": received}
+        given = {"attention": weights, "values": values, "learned_sink": sinks}
+        given |= (
+            {} if received is None or "received_attention" not in self.tensors else {"received_attention": received}
+        )
         given |= {} if every_query is None else dict(zip(OF_EVERY_QUERY, every_query, strict=True))
         given |= dict(zip(OF_PATTERNS, patterns, strict=True))
-        batch, room = len(weights), self._lengths["b"]
+        batch, room = len(weights), self._lengths["sequence"]
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or new_shapes != shapes:
@@ -125,8 +114,9 @@ class Buffers:
         self._limit(values.device)
 
     def _compute_shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
-        lengths = self._lengths | {"h": size.heads, "g": size.kv_heads, "d": size.head_dim}
-        return tuple(lengths[axis] for axis in AXES[name])
+        return OF_LAYER[name].shape(
+            self._lengths | {"head": size.heads, "kv_head": size.kv_heads, "head_dim": size.head_dim}
+        )
 
     def wait(self) -> None:
         """Wait until all copies have finished."""

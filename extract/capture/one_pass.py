@@ -83,41 +83,23 @@ class Attention:
 class Capture:
     """Captured tensors of Q queries of a batch of B sequences of K tokens in the L layers of a model.
 
-    The tensors are views of the host memory that they were captured to; elements beyond the size of a layer are NaN.
+    ``captured[name]`` is (L, B, ...), the array of a store that ``storage.zarr.arrays.TENSORS`` declares by this name,
+    with its axis of layers first; value states are in the model's type. It is a view of the host memory that it was
+    captured to; elements beyond the size of a layer are NaN. What was not requested is not there.
     """
 
     layers: tuple[LayerSize, ...]
     """Sizes of every layer; all 0 in one without softmax attention."""
-    weights: Tensor
-    """Softmax weights, float32 (L, B, Q, H, K); exactly 0 where the mask hides the key, as it does after the query."""
-    values: Tensor
-    """Value states once per KV head, in the model's type (L, B, Hkv, K, D); query head h reads h // (H / Hkv)."""
-    learned_sink: Tensor
-    """Softmax weights of the heads' learned sinks, float32 (L, B, Q, H); 0 for a head without one."""
+    tensors: dict[str, Tensor]
     first_key: Tensor
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order in which they were given."""
-    patterns: Tensor
-    """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P)."""
-    chance: Tensor
-    """The same for uniform weights, float32 (L, B, P)."""
-    pattern_queries: Tensor
-    """Number of queries over which both are means, float32 (L, B, P)."""
-    buffers: Buffers
-    """The memory of the tensors."""
-    received: Tensor | None = None
-    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
-    query_measures: Tensor | None = None
-    """``QueryMeasures`` of all queries, float32 (L, B, H, K, M), NaN of the first; None if not requested."""
-    context_means: Tensor | None = None
-    """Means of ``RATES`` by class of context and N, float32 (L, B, H, 3, C, G), as ``Contexts``; None likewise."""
-    query_keys: Tensor | None = None
-    """Positions and weights of the keys of largest weight, float32 (L, B, H, K, 2, TOP_KEYS); None likewise."""
+    wait: Callable[[], None]
+    """Waits until all tensors have arrived from the GPU; must be called before they are read."""
 
-    def wait(self) -> None:
-        """Wait until all tensors have arrived from the GPU; must be called before they are read."""
-        self.buffers.wait()
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
 
 
 class AllRecordedError(Exception):
@@ -252,10 +234,10 @@ def capture(
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
     return Capture(
         layers=attention.layers,
-        **{name: tensor[:, :batch] for name, tensor in buffers.tensors.items()},
+        tensors={name: tensor[:, :batch] for name, tensor in buffers.tensors.items()},
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
-        buffers=buffers,
+        wait=buffers.wait,
     )
 
 
@@ -342,7 +324,7 @@ def _measure_all_queries(
 ) -> tuple[Tensor | None, Patterns, Sequence[Tensor] | None]:
     """What keys receive, what heads look at, and what all queries select, as far as there is memory for it."""
     received = every = None
-    if recorder.buffers is not None and "received" in recorder.buffers.tensors:
+    if recorder.buffers is not None and "received_attention" in recorder.buffers.tensors:
         received = compute_received_attention(query, key, how)
     if recorder.every_query:
         positions = torch.arange(key.shape[2], device=key.device)

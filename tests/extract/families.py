@@ -426,15 +426,15 @@ def measure(family: Family) -> Measured:
     for layer, eager in expected.weights.items():
         size = attention.layers[layer]
         rows = eager[:, :, QUERIES].transpose(1, 2)  # (B, Q, H, K)
-        difference = (captured.weights[layer, :, :, : size.heads] - rows).abs().amax(dim=(0, 2, 3))
+        difference = (captured["attention"][layer, :, :, : size.heads] - rows).abs().amax(dim=(0, 2, 3))
         of_queries = {q: max(of_queries[q], float(d)) for q, d in zip(QUERIES, difference, strict=True)}
         lacking = 1 - rows.sum(-1)
-        of_sinks = max(of_sinks, float((captured.learned_sink[layer, :, :, : size.heads] - lacking).abs().max()))
+        of_sinks = max(of_sinks, float((captured["learned_sink"][layer, :, :, : size.heads] - lacking).abs().max()))
         first = captured.first_key[:, layer]
         same_first &= bool(((rows > 0).any(dim=2).any(dim=0).int().argmax(-1) == first).all())
         seen = (torch.arange(KEYS) >= first[:, None]) & (torch.arange(KEYS) <= torch.tensor(QUERIES)[:, None])
-        same_first &= not captured.weights[layer].masked_fill(seen[:, None], 0)[:, :, : size.heads].any()
-        values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
+        same_first &= not captured["attention"][layer].masked_fill(seen[:, None], 0)[:, :, : size.heads].any()
+        values = captured["values"][layer, :, : size.kv_heads, :, : size.head_dim]
         if family.values == "output":
             values = eager @ values.repeat_interleave(size.heads // size.kv_heads, dim=1)
         largest = expected.values[layer].abs().max()

@@ -98,15 +98,15 @@ def test_every_query_of_every_layer_is_eager_s(family: Family, monkeypatch: pyte
     same = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
     for q, query in enumerate(QUERIES):
         alone = capture(model, attention, ids(), (query,))
-        same(together.weights[:, :, q], alone.weights[:, :, 0])
-        same(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
-        same(together.values, alone.values)
+        same(together["attention"][:, :, q], alone["attention"][:, :, 0])
+        same(together["learned_sink"][:, :, q], alone["learned_sink"][:, :, 0])
+        same(together["values"], alone["values"])
         assert torch.equal(together.first_key[q], alone.first_key[0])
-        largest = together.weights[:, :, q].amax(-1)
+        largest = together["attention"][:, :, q].amax(-1)
         largest = largest[largest.isfinite()]
         assert largest.median() < 0.5
         assert (largest < 0.9).float().mean() > 0.9
-        cut, whole = read_alone(model, attention, ids(1)[0].numpy(), query), one_text.weights[:, 0, q]
+        cut, whole = read_alone(model, attention, ids(1)[0].numpy(), query), one_text["attention"][:, 0, q]
         np.testing.assert_allclose(cut, whole[..., : query + 1], atol=2e-5)
         check_row(family.name, cut, whole, KEYS, torch.float32)
 
@@ -245,7 +245,7 @@ def test_what_all_queries_look_at_and_select_is_measured(family: Family, monkeyp
     assert jumps < 0.01
     assert_patterns(captured, family)
     without = read(family, every_query=False)
-    np.testing.assert_allclose(without.patterns, captured.patterns, atol=OF_PATTERNS)
+    np.testing.assert_allclose(without["head_patterns"], captured["head_patterns"], atol=OF_PATTERNS)
     for found in (captured, without):
         assert farthest(found, family, importance) < RECEIVED
 
@@ -256,12 +256,14 @@ def assert_patterns(found: Capture, family: Family) -> None:
         heads = weights.shape[1]
         sees = (weights[..., 0] > 0).any(dim=1).any(dim=0).tolist()
         exact = measure_all(weights, ids(), sees)
-        np.testing.assert_allclose(found.patterns[layer, :, :heads], exact, atol=OF_PATTERNS)
-        assert (found.pattern_queries[layer, :, PATTERNS.index("sink")] == sum(sees[1:])).all()
-        assert found.patterns[layer, :, heads:].isnan().all()
+        np.testing.assert_allclose(found["head_patterns"][layer, :, :heads], exact, atol=OF_PATTERNS)
+        assert (found["pattern_queries"][layer, :, PATTERNS.index("sink")] == sum(sees[1:])).all()
+        assert found["head_patterns"][layer, :, heads:].isnan().all()
         visible = (weights > 0).any(dim=1, keepdim=True).double()
         uniform = visible / visible.sum(dim=-1, keepdim=True)
-        np.testing.assert_allclose(found.chance[layer], measure_all(uniform, ids(), sees)[:, 0], atol=OF_PATTERNS)
+        np.testing.assert_allclose(
+            found["pattern_chance"][layer], measure_all(uniform, ids(), sees)[:, 0], atol=OF_PATTERNS
+        )
 
 
 def importance(weights: Tensor) -> Tensor:
@@ -272,10 +274,9 @@ def importance(weights: Tensor) -> Tensor:
 def farthest(found: Capture, family: Family, definition: Callable[[Tensor], Tensor]) -> float:
     """Largest difference of what keys receive from what a definition makes of eager's matrices."""
     largest = 0.0
-    assert found.received is not None
     for layer, weights in plain_of(family.name).weights.items():
-        ours = found.received[layer, :, : weights.shape[1]]
-        assert found.received[layer, :, weights.shape[1] :].isnan().all()
+        ours = found["received_attention"][layer, :, : weights.shape[1]]
+        assert found["received_attention"][layer, :, weights.shape[1] :].isnan().all()
         largest = max(largest, float((ours - definition(weights)).abs().max()))
     return largest
 
@@ -293,24 +294,21 @@ def compare(captured: Capture, *, shift: int = 0) -> tuple[float, float]:
 
     shift: of the value states along the keys.
     """
-    assert captured.query_measures is not None
-    assert captured.context_means is not None
-    assert captured.query_keys is not None
     largest, jumps = 0.0, []
     for layer, size in enumerate(captured.layers):
-        found = captured.query_measures[layer, :, : size.heads].numpy()
-        assert captured.query_measures[layer, :, size.heads :].isnan().all()
-        assert captured.context_means[layer, :, size.heads :].isnan().all()
+        found = captured["query_measures"][layer, :, : size.heads].numpy()
+        assert captured["query_measures"][layer, :, size.heads :].isnan().all()
+        assert captured["context_means"][layer, :, size.heads :].isnan().all()
         for row in range(2 if size.heads else 0):
-            weights = captured.weights[layer, row, 1:, : size.heads].transpose(0, 1).contiguous().numpy().copy()
-            values = captured.values[layer, row, : size.kv_heads, :, : size.head_dim].float()
+            weights = captured["attention"][layer, row, 1:, : size.heads].transpose(0, 1).contiguous().numpy().copy()
+            values = captured["values"][layer, row, : size.kv_heads, :, : size.head_dim].float()
             values = values.roll(shift, dims=1).contiguous().numpy()
             first = captured.first_key[:, layer].numpy().astype(np.int64)
-            assert_largest(captured.query_keys[layer, row, : size.heads].numpy(), weights, first)
+            assert_largest(captured["query_keys"][layer, row, : size.heads].numpy(), weights, first)
             expected, *counts = measure_queries(weights, values, first[1:])
             contexts = Contexts.of(first)
             means = np.where(contexts.counts > 0, contexts.average(*counts, slice(1, KEYS)), np.nan)
-            of_layer = captured.context_means[layer, row, : size.heads].transpose(0, 1).numpy()
+            of_layer = captured["context_means"][layer, row, : size.heads].transpose(0, 1).numpy()
             jumps.append((np.abs(np.nan_to_num(means - of_layer)) > 1e-4).mean())
             np.testing.assert_array_equal(np.isnan(means), np.isnan(of_layer))
             both = np.stack([getattr(expected, name) for name in NAMES], axis=-1), found[row, :, 1:]
@@ -405,7 +403,7 @@ def test_weights_within_a_window_may_be_too_small_for_a_number() -> None:
     captured = capture(model, attention_of("GPT-Neo"), ids(), QUERIES)
     first = KEYS - WINDOW
     assert captured.first_key[-1].tolist() == [0, first] * 2
-    assert (captured.weights[1::2, :, -1, :, first] == 0).flatten(1).all(1).any()  # in all heads of a layer
+    assert (captured["attention"][1::2, :, -1, :, first] == 0).flatten(1).all(1).any()  # in all heads of a layer
 
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
@@ -426,11 +424,13 @@ def test_a_gpu_captures_the_same(family: object) -> None:
     buffers = Buffers(attention.layers, **room, pin=True)
     captured = capture(there, attention, ids(), QUERIES, buffers)
     captured.wait()
-    assert captured.weights.is_pinned()
-    torch.testing.assert_close(captured.weights, expected.weights, atol=1e-4, rtol=0, equal_nan=True)
-    torch.testing.assert_close(captured.learned_sink, expected.learned_sink, atol=1e-4, rtol=0, equal_nan=True)
-    torch.testing.assert_close(captured.received, expected.received, atol=1e-4, rtol=0, equal_nan=True)
-    torch.testing.assert_close(captured.values, expected.values, atol=1e-3, rtol=0, equal_nan=True)
+    assert captured["attention"].is_pinned()
+    torch.testing.assert_close(captured["attention"], expected["attention"], atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(captured["learned_sink"], expected["learned_sink"], atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(
+        captured["received_attention"], expected["received_attention"], atol=1e-4, rtol=0, equal_nan=True
+    )
+    torch.testing.assert_close(captured["values"], expected["values"], atol=1e-3, rtol=0, equal_nan=True)
     assert torch.equal(captured.first_key, expected.first_key)
 
 
@@ -646,7 +646,7 @@ def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
         del weights, values
     buffers.wait()
     numbers = torch.arange(float(len(layers)))
-    assert (buffers.tensors["weights"] == numbers[:, None, None, None, None]).all()
+    assert (buffers.tensors["attention"] == numbers[:, None, None, None, None]).all()
     assert (buffers.tensors["values"] == numbers[:, None, None, None, None].bfloat16()).all()
     assert (buffers.tensors["learned_sink"] == 0).all()
 

@@ -201,7 +201,7 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
             second_pass.set()
         captured = original(*arguments, **named)
         alive.append(weakref.ref(captured))
-        seen.append(captured.weights.clone())
+        seen.append(captured["attention"].clone())
         gc.collect()
         most = max(most, sum(each() is not None for each in alive))
         return captured
@@ -426,15 +426,17 @@ def test_arrays_and_types_that_are_asked_for_are_stored_beside_the_same_others(
     given = settings(inputs, corpus="repeated")
     repeated = corpora.select_windows(given.corpus, tiny_tokenizer(), KEYS, SEQUENCES, given.seed).tokens
     read, probed = capture_all(inputs, store.read("tokens", ...)), capture_all(inputs, repeated)
-    of_capture = {"received_attention": "received", "probe_patterns": "patterns", "probe_chance": "chance"}
+    of_capture = {
+        "probe_patterns": "head_patterns",
+        "probe_chance": "pattern_chance",
+        "probe_queries": "pattern_queries",
+    }
     for name, (value, added) in OPTIONAL.items():
         others = {**asked, name: None if name == "probe" else False}
         assert f"settings.{name} (stored {value!r}, requested None)" in refusal(inputs, path, **others)
         assert f"settings.{name} (stored None, requested {value!r})" in refusal(inputs, uninterrupted, **{name: value})
         for array in added:
-            captured = getattr(
-                probed if name == "probe" else read, of_capture.get(array, array.replace("probe", "pattern"))
-            )
+            captured = (probed if name == "probe" else read)[of_capture.get(array, array)]
             expected = captured.transpose(0, 1).numpy()
             if array == "query_keys":
                 expected[READ_SEQUENCES:] = np.nan
@@ -463,8 +465,8 @@ def test_every_layer_is_stored_by_its_number_and_size(
     assert store.provenance["inputs"]["model"]["attention"] == path
     tokens = torch.from_numpy(store.read("tokens", slice(4, 6)))
     expected = capture(model_of(family), attention_of(family), tokens, QUERIES)
-    np.testing.assert_array_equal(store.read("attention", slice(4, 6)), expected.weights.permute(1, 2, 0, 3, 4))
-    np.testing.assert_array_equal(store.read("values", slice(4, 6)), expected.values.transpose(0, 1))
+    np.testing.assert_array_equal(store.read("attention", slice(4, 6)), expected["attention"].permute(1, 2, 0, 3, 4))
+    np.testing.assert_array_equal(store.read("values", slice(4, 6)), expected["values"].transpose(0, 1))
     np.testing.assert_array_equal(store.read("first_key", 4), expected.first_key)
     for layer, (heads, kv_heads, head_dim) in enumerate(sizes):
         there = np.isfinite(store.read("values", ...)[:, layer])

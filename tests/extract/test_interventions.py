@@ -184,7 +184,7 @@ def test_heads_replaced_by_their_mean_and_by_position_0(name: str) -> None:
     assert sees.all() == (name != "gpt-oss")
     assert sees[:WINDOW].all()
     size = attention.layers[first_layer]
-    first = captured.values[first_layer, :, 3 // (size.heads // size.kv_heads), 0, : size.head_dim]
+    first = captured["values"][first_layer, :, 3 // (size.heads // size.kv_heads), 0, : size.head_dim]
     by_mean, by_first = z[last_layer].clone(), z[first_layer].clone()
     by_mean[:, :, 2] = z[last_layer][:, :, 2].mean(dim=(0, 1))
     by_first[:, sees, 3] = first[:, None]
@@ -382,9 +382,9 @@ def test_half_precision_gives_float32_rows_its_own_values_and_losses(family: str
     model = tiny_model(family).to(dtype)
     attention, resumable = probe(model, ids(1)), resume(model)
     captured = capture(model, attention, ids(), QUERIES)
-    assert captured.weights.dtype == captured.learned_sink.dtype == torch.float32
-    assert attention.dtype == captured.values.dtype == dtype
-    assert (captured.weights.sum(-1) + captured.learned_sink - 1).abs().max() < 1e-6
+    assert captured["attention"].dtype == captured["learned_sink"].dtype == torch.float32
+    assert attention.dtype == captured["values"].dtype == dtype
+    assert (captured["attention"].sum(-1) + captured["learned_sink"] - 1).abs().max() < 1e-6
     assert resumable.resumes == (False, True, True)
     for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
         for head in range(4):

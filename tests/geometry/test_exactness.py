@@ -64,7 +64,7 @@ def test_heads_of_the_embedded_model() -> None:
         windows = corpora.select_windows(asked.corpus, described.tokenizer, 512, 2, asked.seed)
         model, tokens = models.load(described), torch.from_numpy(windows.tokens)
         captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
-    all_weights, all_values = captured.weights[:, :, 0].numpy(), captured.values.numpy()
+    all_weights, all_values = captured["attention"][:, :, 0].numpy(), captured["values"].numpy()
     group, rng, kappas = all_weights.shape[2] // all_values.shape[2], np.random.default_rng(0), (0.05, 0.5, 5)
     for layer, sequence, head in np.ndindex(all_weights.shape[:3]):
         weights, values = all_weights[layer, sequence, head], all_values[layer, sequence, head // group]
