@@ -58,8 +58,8 @@ Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
 """Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store
 lacks over all processes; it may raise an error to refuse."""
 
-OF_CORPUS = ("sha256", "revision", "documents_read", "documents_skipped", "special_tokens", "lost_characters")
-"""Fields of ``Windows`` that the provenance has."""
+COUNTED = ("documents_read", "documents_skipped", "special_tokens", "lost_characters")
+"""Fields of ``Counts`` that the provenance has."""
 
 logger = logging.getLogger(__name__)
 
@@ -313,12 +313,11 @@ def _warn_of_text(description: Description, windows: Windows) -> None:
     elif int(windows.tokens[0, 0]) != description.tokenizer.bos_token_id:
         tokens = escape_unprintable(" ".join(start))
         logger.warning("sequences of '%s' begin with %s, not with BOS: position 0 is %s", name, tokens, start[0])
-    if windows.special_tokens:
-        message = "the tokenizer of '%s' took spellings in the text for special tokens, %d in all"
-        logger.warning(message, name, windows.special_tokens)
-    if windows.lost_characters:
+    if number := windows.counts.special_tokens:
+        logger.warning("the tokenizer of '%s' took spellings in the text for special tokens, %d in all", name, number)
+    if number := windows.counts.lost_characters:
         message = "the tokenizer of '%s' has no token for %d characters of the text, which the model does not read"
-        logger.warning(message, name, windows.lost_characters)
+        logger.warning(message, name, number)
 
 
 @contextmanager
@@ -411,7 +410,8 @@ def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) ->
 def _describe_inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
     known = description.provenance
     probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
-    corpus = {name: getattr(windows, name) for name in OF_CORPUS}
+    counted = {name: getattr(windows.counts, name) for name in COUNTED}
+    corpus = {"sha256": windows.sha256, "revision": windows.revision, **counted}
     return {**known, "model": known["model"] | probed, "corpus": corpus}
 
 

@@ -88,40 +88,25 @@ def draw_sequence(settings: ExtractionSettings, heads: Sequence[PlantedHead], in
     queries the study has. Tokens are the positions; no window hides a key, and no head has a learned sink. Memory: the
     arrays in float32, and those of one head in float64.
     """
-    part, positions = _require_synthetic(settings), settings.query_positions
+    part, keys, positions = _require_synthetic(settings), settings.context_length, settings.query_positions
+    values = np.empty((part.layers, part.kv_heads, keys, part.head_dim), np.float32)
+    weights = np.zeros((len(positions), part.layers, part.heads, keys), np.float32)
+    of_values = _make_rng(settings, DRAWN, index)
+    of_weights = {query: _make_rng(settings, DRAWN, index, query) for query in positions}
+    for head in heads:
+        if head.query == positions[0] and head.head % (part.heads // part.kv_heads) == 0:
+            values[head.layer, head.kv_head] = draw_values(head.assumed, keys, part.head_dim, of_values)
+        drawn = draw_weights(head.assumed, head.query + 1, of_weights[head.query], noise=part.noise)
+        weights[positions.index(head.query), head.layer, head.head, : head.query + 1] = drawn
     return {
-        "attention": np.stack([_draw_query_weights(settings, heads, index, query) for query in positions]),
-        "values": _draw_value_states(settings, heads, index),
+        "attention": weights,
+        "values": values,
         "learned_sink": np.zeros((len(positions), part.layers, part.heads), np.float32),
-        "tokens": np.arange(settings.context_length, dtype=np.int32),
+        "tokens": np.arange(keys, dtype=np.int32),
         "first_key": np.zeros((len(positions), part.layers), np.int32),
         "query_position": np.array(positions, np.int32),
         "batch": np.array(1, np.int32),
     }
-
-
-def _draw_value_states(settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int) -> NDArray[np.float32]:
-    """Value states of sequence ``index``, (layer, kv_head, key, head_dim)."""
-    part, keys, rng = _require_synthetic(settings), settings.context_length, _make_rng(settings, DRAWN, index)
-    values = np.empty((part.layers, part.kv_heads, keys, part.head_dim), np.float32)
-    group = part.heads // part.kv_heads
-    for head in heads:
-        if head.query == heads[0].query and head.head % group == 0:
-            values[head.layer, head.kv_head] = draw_values(head.assumed, keys, part.head_dim, rng)
-    return values
-
-
-def _draw_query_weights(
-    settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int, query: int
-) -> NDArray[np.float32]:
-    """Weights of one query of sequence ``index``, (layer, head, key): 0 after the query."""
-    part, rng = _require_synthetic(settings), _make_rng(settings, DRAWN, index, query)
-    weights = np.zeros((part.layers, part.heads, settings.context_length), np.float32)
-    for head in heads:
-        if head.query == query:
-            drawn = draw_weights(head.assumed, query + 1, rng, noise=part.noise)
-            weights[head.layer, head.head, : query + 1] = drawn
-    return weights
 
 
 def _make_rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:

@@ -115,8 +115,7 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
         return
     from tqdm import tqdm
 
-    from extract.effects.losses import measure_sparse_losses
-    from extract.effects.sparsity import estimate_policy_bytes
+    from extract.effects.sparsity import estimate_policy_bytes, measure_policy_losses
 
     opened = _open_model(sources, estimate_policy_bytes)
     if opened is None:
@@ -124,8 +123,10 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     policies = _list_policies(opened, sources, settings)
     pieces = _open_pieces(sources, "sparsified_loss")
     done, held_out = {int(name) for name in pieces.list_names()}, opened.select_held_out(settings.held_out)
-    measured = measure_sparse_losses(opened, held_out, [policy for _, _, policy in policies], done=done)
-    for sequence, losses in tqdm(measured, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
+    missing = [sequence for sequence in range(len(held_out)) if sequence not in done]
+    for sequence in tqdm(missing, "sparsified loss", unit="sequence", disable=None):
+        given = opened.model, opened.attention, held_out[sequence]
+        losses = measure_policy_losses(*given, [policy for _, _, policy in policies])
         numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
         pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
     of_sequences = [pieces.read(f"{sequence}") for sequence in range(settings.held_out)]

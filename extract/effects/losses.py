@@ -23,8 +23,8 @@ from extract.effects.ablation import (
     compute_mean_outputs,
 )
 from extract.effects.interventions import Recorder, refuse_two_passes, run_base
-from extract.effects.policies import SHARES, Heads, Policy
-from extract.effects.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
+from extract.effects.policies import SHARES, Heads
+from extract.effects.sparsity import count_mass_keys
 from extract.hub import silence_libraries
 from extract.models import loading as models
 from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
@@ -56,9 +56,10 @@ class OpenedModel:
             )
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
-    def select_held_out(self, count: int) -> NDArray[np.int32]:
-        """``count`` sequences that the study has not read, int32 (count, keys)."""
-        return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count, self.bos)
+    def select_held_out(self, count: int) -> Tensor:
+        """Token ids of ``count`` sequences that the study has not read, int32 (count, keys)."""
+        given = self.corpus, self.tokenizer, self.tokens, self.seed, count, self.bos
+        return torch.from_numpy(corpora.select_held_out(*given))
 
 
 @silence_libraries()
@@ -133,21 +134,3 @@ def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     heads = np.array([size.heads for size in layers])
     present = np.arange(heads.max()) < heads[:, None]
     return Heads(present, counts, mass_keys=count_mass_keys(opened.model, opened.attention, ids, SHARES.tolist()))
-
-
-def measure_sparse_losses(
-    opened: OpenedModel,
-    held_out: NDArray[np.int32],
-    policies: Sequence[Policy],
-    *,
-    done: Collection[int] = (),
-) -> Iterator[tuple[int, PolicyLosses]]:
-    """Losses of a study's model over sequences, int32 (sequences, keys), with full attention and under each policy.
-
-    The sequences are some that no budget was derived from (``OpenedModel.select_held_out``); those ``done`` are not
-    computed again. Yields the number of each and its losses. Memory and errors are those of
-    ``extract.effects.sparsity.measure_policy_losses``.
-    """
-    for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
-        if sequence not in done:
-            yield sequence, measure_policy_losses(opened.model, opened.attention, ids, policies)

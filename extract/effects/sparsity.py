@@ -96,7 +96,7 @@ def measure_policy_losses(
     ids: Tensor,
     policies: Sequence[Policy],
 ) -> PolicyLosses:
-    """Let a model read one sequence, int64 (K,), with full attention, and once under each policy.
+    """Let a model read one sequence, (K,), with full attention, and once under each policy.
 
     Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
     ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``). Raises as ``intervene``.

@@ -37,39 +37,33 @@ MOST_LOST = 0.1
 """Largest share of the characters of a text for which a tokenizer may have no token."""
 
 
+@dataclass
+class Counts:
+    """What has been read of a corpus so far."""
+
+    documents_read: int = 0
+    documents_skipped: int = 0
+    """Documents read that were too short for one window."""
+    special_tokens: int = 0
+    """Special tokens that the tokenizer made of their text."""
+    lost_characters: int = 0
+    """Characters of their text that no token spells; see ``tokenization.make_counter``."""
+    characters: int = 0
+    tokens: int = 0
+    windows: int = 0
+
+
 @dataclass(frozen=True)
 class Windows:
     """Equal-length token windows and how they were obtained."""
 
     tokens: NDArray[np.int32]
     """Token ids, int32 (sequences, context_length); each window begins with those of ``tokenization.find_start``."""
-    documents_read: int
-    documents_skipped: int
-    """Documents read that were too short for one window."""
     sha256: str
     """Hash of the whole corpus; for a hub dataset and for random tokens, of ``tokens`` (little-endian)."""
     revision: str | None
     """Commit of a hub dataset that was read; None for any other corpus."""
-    special_tokens: int
-    """Special tokens that the tokenizer made of the text of the documents read."""
-    lost_characters: int
-    """Characters of the documents read that no token spells; see ``tokenization.make_counter``."""
-
-
-@dataclass
-class _Counts:
-    """Documents, characters, tokens and windows read so far.
-
-    ``special``: special tokens made of their text; ``lost``: characters that no token spells.
-    """
-
-    read: int = 0
-    skipped: int = 0
-    tokens: int = 0
-    special: int = 0
-    characters: int = 0
-    lost: int = 0
-    windows: int = 0
+    counts: Counts
 
 
 def select_windows(
@@ -103,26 +97,27 @@ def _select_windows(
     bos: Bos,
 ) -> Windows:
     """As ``select_windows``, with the hash of the corpus, or None if it is not hashed as a whole."""
-    counts = _Counts()
+    counts = Counts()
     stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, bos, counts)
     chosen = list(islice(stream, sequences))
-    if counts.lost > MOST_LOST * counts.characters:
+    if counts.lost_characters > MOST_LOST * counts.characters:
         raise UserError(
-            f"The tokenizer has no token for {counts.lost} of the {counts.characters} characters of the corpus "
-            f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
+            f"The tokenizer has no token for {counts.lost_characters} of the {counts.characters} characters of the "
+            f"corpus '{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
         )
     if len(chosen) < sequences:
         remedies = ["lower sequences or context_length", "add more text"]
-        if counts.skipped:
-            remedies.insert(1, f"set pack to join documents that are too short, of which there are {counts.skipped}")
+        if skipped := counts.documents_skipped:
+            remedies.insert(1, f"set pack to join documents that are too short, of which there are {skipped}")
         raise UserError(
             f"The corpus '{corpus.id}' has too little text: {counts.windows} of {sequences} requested sequences of "
-            f"{context_length} tokens (documents: {counts.read}, tokens: {counts.tokens}); {', or '.join(remedies)}"
+            f"{context_length} tokens (documents: {counts.documents_read}, tokens: {counts.tokens}); "
+            f"{', or '.join(remedies)}"
         )
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
-    return Windows(tokens, counts.read, counts.skipped, checksum, revision, counts.special, counts.lost)
+    return Windows(tokens, checksum, revision, counts)
 
 
 _select_windows_once = lru_cache(maxsize=1)(_select_windows)
@@ -142,7 +137,7 @@ def select_held_out(
     Windows that are equal to one of the study's, which repeated text produces, are skipped. A hub dataset is that at
     the commit that the study has read.
     """
-    counts, known = _Counts(), {row.tobytes() for row in used}
+    counts, known = Counts(), {row.tobytes() for row in used}
     stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, bos, counts)
     if not np.array_equal(list(islice(stream, len(used))), used):
         raise UserError(
@@ -169,8 +164,7 @@ def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], st
         return readers.read_documents(find_prose()), None
     if is_local_corpus(corpus):
         return readers.read_documents(corpus), None
-    opened = streams.open_stream(corpus, seed)
-    return opened.documents, opened.revision
+    return streams.open_stream(corpus, seed)
 
 
 def _shuffle_windows(
@@ -179,7 +173,7 @@ def _shuffle_windows(
     context_length: int,
     seed: int,
     bos: Bos,
-    counts: _Counts,
+    counts: Counts,
 ) -> tuple[Iterator[NDArray[np.int32]], str | None]:
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
     start = find_start(tokenizer, bos)
@@ -220,7 +214,7 @@ def _cut_windows(
     context_length: int,
     *,
     pack: bool,
-    counts: _Counts,
+    counts: Counts,
 ) -> Iterator[NDArray[np.int32]]:
     """The windows (context_length,) of the documents in order; ``counts`` is updated."""
     end = [] if tokenizer.eos_token_id is None or not pack else [tokenizer.eos_token_id]
@@ -228,14 +222,14 @@ def _cut_windows(
     count_lost = make_counter(tokenizer)
     rest: list[int] = []
     for text in texts:
-        counts.read += 1
+        counts.documents_read += 1
         before = counts.windows
         for piece, ids in chain(_encode_pieces(tokenizer, text), [("", end)]):
             counts.tokens += len(ids)
             if piece:
-                counts.special += sum(index in special for index in ids)
+                counts.special_tokens += sum(index in special for index in ids)
                 counts.characters += len(piece)
-                counts.lost += count_lost(piece, ids)
+                counts.lost_characters += count_lost(piece, ids)
             rest = rest + ids
             whole = len(rest) - len(rest) % size
             for first in range(0, whole, size):
@@ -243,7 +237,7 @@ def _cut_windows(
                 yield np.array(start + rest[first : first + size], dtype=np.int32)
             rest = rest[whole:]
         if not pack:
-            counts.skipped += counts.windows == before
+            counts.documents_skipped += counts.windows == before
             rest = []
 
 

@@ -13,7 +13,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -63,17 +62,8 @@ Shard: TypeAlias = Callable[[int], Iterator[dict[str, Any]]]
 """Opens one file of a dataset at a row, and returns the rows from there on."""
 
 
-@dataclass(frozen=True)
-class Stream:
-    """The documents of a hub dataset and their commit."""
-
-    revision: str
-    """Commit that is read."""
-    documents: Iterator[str]
-
-
-def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
-    """Open a hub dataset at the commit of its revision; ``seed`` decides the order of its documents.
+def open_stream(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str]:
+    """The documents of a hub dataset, in an order that ``seed`` decides, and the commit of its revision.
 
     If the hub cannot be reached or must not be asked, the local cache of ``datasets`` is read. A stream that breaks is
     retried up to ``ATTEMPTS`` times, with a line in the log each time, and continues where it was.
@@ -82,7 +72,7 @@ def open_stream(corpus: CorpusSettings, seed: int) -> Stream:
     ordered = random.Random(seed).sample(shards, len(shards))  # noqa: S311 - as in ``shuffle_buffered``
     rows = (row for shard in ordered for row in _read_shard(corpus, shard))
     texts = (select_text(row, corpus.column, corpus.id, "a row") for row in rows)
-    return Stream(revision, shuffle_buffered(texts, SHUFFLED_DOCUMENTS, seed))
+    return shuffle_buffered(texts, SHUFFLED_DOCUMENTS, seed), revision
 
 
 def shuffle_buffered(items: Iterable[T], size: int, seed: int) -> Iterator[T]:

@@ -119,7 +119,7 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, k
         if expected:
             chosen = windows(source, len(expected), context_length=keys, tokenizer=tokenizer, bos=bos)
             assert sorted(chosen.tokens.tolist()) == expected
-            assert (chosen.documents_read, chosen.documents_skipped) == (len(texts), skipped)
+            assert (chosen.counts.documents_read, chosen.counts.documents_skipped) == (len(texts), skipped)
         message = refusal(source, sequences=len(expected) + 1, context_length=keys, tokenizer=tokenizer, bos=bos)
     there = f"{len(expected)} of {len(expected) + 1} requested sequences of {keys} tokens (documents: {len(texts)}, "
     assert there in message
@@ -146,7 +146,7 @@ def test_a_document_of_any_length_is_tokenised_in_pieces(
     in_pieces = windows(source, sequences=20, tokenizer=tokenizer)
     np.testing.assert_array_equal(in_pieces.tokens, whole.tokens)
     assert 200 <= max(lengths) <= 200 + corpora.CONTEXT
-    assert (in_pieces.documents_read, in_pieces.documents_skipped) == (whole.documents_read, whole.documents_skipped)
+    assert in_pieces.counts == whole.counts
 
 
 def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_repeated_tokens_are_ordinary_ones_twice(keys: int, kind: str) -> None:
     half = -(-body.shape[1] // 2)
     assert (body[:, half:] == body[:, : body.shape[1] - half]).all()
     assert not set(body.ravel().tolist()) & set(tokenizer.all_special_ids)
-    assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (0, 0, None)
+    assert (chosen.counts.documents_read, chosen.counts.documents_skipped, chosen.revision) == (0, 0, None)
     assert chosen.sha256 == hashlib.sha256(chosen.tokens.astype("<i4").tobytes()).hexdigest()
     assert hash_corpus(corpus("repeated")) is None
 

@@ -174,7 +174,7 @@ def test_special_tokens_that_a_tokenizer_cannot_take_as_text_are_counted(tmp_pat
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>")
     (tmp_path / "book.txt").write_text("a <s> b a </s> a b a b a b", encoding="utf-8")
     chosen = corpora.select_windows(CorpusSettings(id=str(tmp_path / "book.txt")), tokenizer, 5, 2, 0)
-    assert chosen.special_tokens == 2
+    assert chosen.counts.special_tokens == 2
 
 
 def make_bare(kind: str) -> Tokenizer:
@@ -209,9 +209,9 @@ def select(tokenizer: Any, folder: Path, written: str) -> corpora.Windows:
 def test_characters_that_no_token_spells_are_counted(kind: str, tmp_path: Path) -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=make_bare(kind), eos_token="<s>")
     known, hidden = "abc def ghi \t abc " * 20, "\u200b" if kind == "Unigram" else ""
-    assert select(tokenizer, tmp_path, known + hidden).lost_characters == 0
+    assert select(tokenizer, tmp_path, known + hidden).counts.lost_characters == 0
     chosen = select(tokenizer, tmp_path, BARE + known)
-    assert (chosen.lost_characters, chosen.special_tokens) == (LOST[kind], 0)
+    assert (chosen.counts.lost_characters, chosen.counts.special_tokens) == (LOST[kind], 0)
     said = read_refusal(lambda text: select(tokenizer, tmp_path, text), "abc zéüé " * 9)
     lost = 9 * {"words": 4}.get(kind, 3)
     assert f"The tokenizer has no token for {lost} of the 81 characters of the corpus" in said
