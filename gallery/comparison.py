@@ -1,7 +1,7 @@
-"""Models beside one another: what to remember, the verdicts on each claim, and in which measures they differ."""
+"""Models beside one another: the verdicts on each claim, and in which measures they differ."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -34,13 +34,6 @@ POINTS = {
     "recall_compared_of_twin": ("recall_compared", TWIN),
 }
 """Of the picture, with the measures and columns that they show."""
-
-ASSUMPTIONS = {
-    "norms_stable_within_sequence": "value states of one length",
-    "similarity_decays_exponentially": "similarity that decays exponentially",
-    "phases_fit": "weights of four phases",
-}
-"""Claims that are the assumptions behind the paper's bounds."""
 
 
 @dataclass(frozen=True)
@@ -87,33 +80,18 @@ def spread(holds: Mapping[str, bool | None]) -> str:
     return where + (f" (not known in {join_words(unknown)})" if unknown else "")
 
 
-def remember(models: Sequence[Model]) -> Iterator[str]:
-    """What to remember of the models, in five sentences."""
-    yield _count_supported(models)
-    yield _tell_separation(models)
-    found = [f"{words} {_spread_claim(models, claim)}" for claim, words in ASSUMPTIONS.items()]
-    yield (
-        f"Of what the paper's bounds assume, we find {join_words(found)}; the share of selections that meet their "
-        f"premise Δ > 0 is {_list_shares(models, 'premise_share')}."
-    )
-    short, reset = (_spread_claim(models, claim) for claim in ("sink_compressed", "resets_look_at_sink"))
-    yield (
-        f"Of the attention, the first position gets {_list_shares(models, 'sink_weight')}; its value state is short "
-        f"where heads have a sink {short}, and heads that look at it are more often Reset heads {reset}."
-    )
-    yield _tell_differences(models)
-
-
-def _spread_claim(models: Sequence[Model], claim: str) -> str:
+def spread_claim(models: Sequence[Model], claim: str) -> str:
+    """Say in which models a claim holds, as ``spread``."""
     return spread({model.name: model.holds(claim) for model in models})
 
 
-def _list_shares(models: Sequence[Model], measure: str) -> str:
+def list_shares(models: Sequence[Model], measure: str) -> str:
+    """A measure of each model that has it, as a percentage."""
     given = [(model.measures[measure]["value"], model.name) for model in models if measure in model.measures]
     return join_words([f"{percent(value)} in {name}" for value, name in given if value is not None])
 
 
-def _count_supported(models: Sequence[Model]) -> str:
+def count_supported(models: Sequence[Model]) -> str:
     """How many claims hold in all, in some and in no model, and which go beyond random weights."""
     shared = [claim for claim in models[0].claims if all(claim in model.claims for model in models)]
     held = [sum(model.holds(claim) is True for model in models) for claim in shared]
@@ -131,7 +109,7 @@ def _count_supported(models: Sequence[Model]) -> str:
     )
 
 
-def _tell_separation(models: Sequence[Model]) -> str:
+def tell_separation(models: Sequence[Model]) -> str:
     """Beside which controls the heads of each model separate what they select."""
     controls = {model.name: model.separation.controls for model in models}
     told = [
@@ -148,7 +126,7 @@ def _tell_separation(models: Sequence[Model]) -> str:
     )
 
 
-def _tell_differences(models: Sequence[Model]) -> str:
+def tell_differences(models: Sequence[Model]) -> str:
     """In how many measures each two language models differ, and on how many claims their verdicts are opposite."""
     pairs = pair_models(models)
     if not pairs:
