@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ from storage.zarr.sequences import SequenceStore
 Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
 """Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store
 lacks over all processes; it may raise an error to refuse."""
+
+T = TypeVar("T")
 
 COUNTED = ("documents_read", "documents_skipped", "special_tokens", "lost_characters")
 """Fields of ``Counts`` that the provenance has."""
@@ -228,18 +230,16 @@ def _read_inputs(task: _Task) -> None:
 
 def _describe(settings: ExtractionSettings) -> Description:
     """Describe the model of a study, once inside ``check``."""
-    described: Description = _read_once(f"model {settings.model_dump_json()}", lambda: models.describe(settings))
-    return described
+    return _read_once(f"model {settings.model_dump_json()}", lambda: models.describe(settings))
 
 
 def _select_windows(settings: ExtractionSettings, corpus: CorpusSettings, description: Description) -> Windows:
     """Select the sequences of a study from its corpus, once inside ``check``."""
     length, sequences, seed = settings.context_length, settings.sequences, settings.seed
-    windows: Windows = _read_once(
+    return _read_once(
         f"corpus {corpus.model_dump_json()} of {settings.model_dump_json()}",
         lambda: corpora.select_windows(corpus, description.tokenizer, length, sequences, seed, settings.bos),
     )
-    return windows
 
 
 def _select_probe(settings: ExtractionSettings, description: Description) -> NDArray[np.int32] | None:
@@ -251,14 +251,15 @@ def _select_probe(settings: ExtractionSettings, description: Description) -> NDA
     return tokens
 
 
-def _read_once(what: str, read: Callable[[], Any]) -> Any:
+def _read_once(what: str, read: Callable[[], T]) -> T:
     """The result of ``read``, or what it returned before inside ``check``."""
     known = _ALREADY_READ.get()
     if known is None:
         return read()
     if what not in known:
         known[what] = read()
-    return known[what]
+    found: T = known[what]
+    return found
 
 
 def _read(task: _Task) -> tuple[SequenceStore, int]:
@@ -389,7 +390,7 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         **{name: tensor.numpy() for name, tensor in tensors.items()},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
-        "query_position": captured.query_position.numpy(),
+        "query_position": np.array(settings.query_positions, np.int32),
         "batch": np.array(batch.size, np.int32),
     }
 

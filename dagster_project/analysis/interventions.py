@@ -126,9 +126,7 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     missing = [sequence for sequence in range(len(held_out)) if sequence not in done]
     for sequence in tqdm(missing, "sparsified loss", unit="sequence", disable=None):
         given = opened.model, opened.attention, held_out[sequence]
-        losses = measure_policy_losses(*given, [policy for _, _, policy in policies])
-        numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
-        pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
+        pieces.write(f"{sequence}", measure_policy_losses(*given, [policy for _, _, policy in policies]))
     of_sequences = [pieces.read(f"{sequence}") for sequence in range(settings.held_out)]
     yield from _build_sparsified_rows(policies, of_sequences)
     pieces.remove()

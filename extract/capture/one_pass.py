@@ -93,8 +93,6 @@ class Capture:
     tensors: dict[str, Tensor]
     first_key: Tensor
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
-    query_position: Tensor
-    """Positions of the queries, int32 (Q,), in the order in which they were given."""
     wait: Callable[[], None]
     """Waits until all tensors have arrived from the GPU; must be called before they are read."""
 
@@ -236,7 +234,6 @@ def capture(
         layers=attention.layers,
         tensors={name: tensor[:, :batch] for name, tensor in buffers.tensors.items()},
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
-        query_position=torch.tensor(queries, dtype=torch.int32),
         wait=buffers.wait,
     )
 

@@ -27,7 +27,7 @@ from extract.effects.policies import SHARES, Heads
 from extract.effects.sparsity import count_mass_keys
 from extract.hub import silence_libraries
 from extract.models import loading as models
-from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
+from extract.settings import SYNTHETIC, ExtractionSettings
 from extract.texts import corpora
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
@@ -41,10 +41,8 @@ class OpenedModel:
     model: PreTrainedModel
     attention: Attention
     tokenizer: PreTrainedTokenizerBase
-    corpus: CorpusSettings
-    """The corpus of the study; a hub dataset at the commit that was read."""
-    seed: int
-    bos: Bos
+    settings: ExtractionSettings
+    """Those of the study; the corpus, if it is a hub dataset, at the commit that was read."""
     tokens: NDArray[np.int32]
     """Token ids of all sequences of the study, (sequences, keys)."""
 
@@ -58,7 +56,7 @@ class OpenedModel:
 
     def select_held_out(self, count: int) -> Tensor:
         """Token ids of ``count`` sequences that the study has not read, int32 (count, keys)."""
-        given = self.corpus, self.tokenizer, self.tokens, self.seed, count, self.bos
+        given = self.settings.corpus, self.tokenizer, self.tokens, self.settings.seed, count, self.settings.bos
         return torch.from_numpy(corpora.select_held_out(*given))
 
 
@@ -86,8 +84,8 @@ def open_model(settings: ExtractionSettings, inputs: Mapping[str, Any], tokens: 
     model = models.load(description)
     attention = probe(model, torch.from_numpy(tokens[:1, :PROBE_TOKENS]))
     read = inputs["corpus"].get("revision")
-    corpus = settings.corpus.model_copy(update={"revision": read}) if read else settings.corpus
-    return OpenedModel(model, attention, description.tokenizer, corpus, settings.seed, settings.bos, tokens)
+    corpus = settings.corpus.model_copy(update={"revision": read} if read else {})
+    return OpenedModel(model, attention, description.tokenizer, settings.model_copy(update={"corpus": corpus}), tokens)
 
 
 def ablate_heads(

@@ -5,6 +5,7 @@ Weights are computed and keys chosen for a block of queries at a time, so that m
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,27 +77,17 @@ def combine_values(block: Block, kept: Tensor, rest: Rest) -> Tensor:
     return output + ((block.weights * left_out).sum(-1, keepdim=True) * mean).to(output.dtype)
 
 
-@dataclass(frozen=True)
-class PolicyLosses:
-    """Losses of policies over one sequence, float64 (policies,)."""
-
-    plain_loss: float
-    """Mean next-token cross entropy of full attention, in nats."""
-    loss: NDArray[np.float64]
-    """The same under each policy."""
-    kl: NDArray[np.float64]
-    """Mean over positions of KL(p_0 ‖ p) in nats."""
-    keys_kept: NDArray[np.float64]
-    """Mean number of keys that a query of a head keeps."""
-
-
 def measure_policy_losses(
     model: PreTrainedModel,
     attention: Attention,
     ids: Tensor,
     policies: Sequence[Policy],
-) -> PolicyLosses:
+) -> dict[str, Any]:
     """Let a model read one sequence, (K,), with full attention, and once under each policy.
+
+    Returns ``plain_loss``: mean next-token cross entropy of full attention, in nats; and lists by policy: ``loss``, the
+    same under it; ``kl``: mean over positions of KL(p_0 ‖ p) in nats; ``keys_kept``: mean number of keys that a query
+    of a head keeps.
 
     Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
     ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``). Raises as ``intervene``.
@@ -105,12 +96,13 @@ def measure_policy_losses(
     plain = compute_log_probabilities(logits[0])
     plain_loss, _ = compare_losses(logits, plain, ids)
     del logits
-    of_policies = []
+    found: dict[str, list[float]] = {"loss": [], "kl": [], "keys_kept": []}
     for policy in policies:
         edit = SparseEdit(policy)
         loss, kl = compare_losses(_compute_logits(model, attention, ids, edit), plain, ids)
-        of_policies.append((float(loss), float(kl), edit.keys_kept))
-    return PolicyLosses(float(plain_loss), *np.array(of_policies, np.float64).reshape(-1, 3).T)
+        for name, number in zip(found, (float(loss), float(kl), edit.keys_kept), strict=True):
+            found[name].append(number)
+    return {"plain_loss": float(plain_loss), **found}
 
 
 def count_mass_keys(

@@ -16,12 +16,13 @@ from io import StringIO
 from math import gcd
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn
 
 import gguf
 import numpy as np
 import transformers
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf.gguf_reader import ReaderField
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import (
@@ -88,22 +89,14 @@ def open_alone(path: Path) -> Iterator[dict[str, Any]]:
         yield {"pretrained_model_name_or_path": folder, "gguf_file": str(link), "trust_remote_code": False}
 
 
-class _Field(NamedTuple):
-    """A metadata entry in the form of ``gguf.ReaderField``."""
-
-    parts: list[Any]
-    """Strings as bytes, each number as a list."""
-    data: range
-    """Indices of the parts."""
-    types: list[GGUFValueType]
-
-    @classmethod
-    def make(cls, value: Any) -> Self:
-        """The field of a value of ``Header.metadata``."""
-        values = value if isinstance(value, list) else [value]
-        parts = [element.encode() if isinstance(element, str) else [element] for element in values]
-        types = [GGUFValueType.get_type(element) for element in values[:1]]
-        return cls(parts, range(len(parts)), [GGUFValueType.ARRAY, *types] if values is value else types)
+def _make_field(name: str, value: Any) -> ReaderField:
+    """A metadata entry as transformers reads it: strings as bytes, each number as a list."""
+    values = value if isinstance(value, list) else [value]
+    parts: list[Any] = [element.encode() if isinstance(element, str) else [element] for element in values]
+    types = [GGUFValueType.get_type(element) for element in values[:1]]
+    return ReaderField(
+        0, name, parts, [*range(len(parts))], [GGUFValueType.ARRAY, *types] if values is value else types
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +133,7 @@ class _CheckedReader:
         every = header.metadata.items()
         used = {name: value for name, value in every if not (name.startswith(TOKENIZER) and isinstance(value, list))}
         used[TOKENS] = [0] * len(header.metadata[TOKENS])
-        self.fields = {name: _Field.make(value) for name, value in used.items()}
+        self.fields = {name: _make_field(name, value) for name, value in used.items()}
         self.tensors = [
             _DequantisedTensor(name, tensor, Path(path), header.start + tensor.offset)
             for name, tensor in header.tensors.items()

@@ -238,20 +238,20 @@ def test_losses_of_policies() -> None:
     policies = [ALL, *(POLICIES[policy] for policy in REPEATED)]
     found = measure_policy_losses(model, attention, sequence(), policies)
     logits = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
-    assert found.plain_loss == pytest.approx(
+    assert found["plain_loss"] == pytest.approx(
         float(torch.nn.functional.cross_entropy(logits[:-1], sequence()[1:])), abs=1e-6
     )
-    assert found.loss[0] == pytest.approx(found.plain_loss, abs=1e-5)
-    assert found.kl[0] == pytest.approx(0, abs=1e-6)
-    assert (found.kl[1:] > 1e-4).all()
+    assert found["loss"][0] == pytest.approx(found["plain_loss"], abs=1e-5)
+    assert found["kl"][0] == pytest.approx(0, abs=1e-6)
+    assert min(found["kl"][1:]) > 1e-4
     for at, policy in enumerate(policies):
         edit = SparseEdit(policy)
         with intervene(model, attention, edit):
             theirs = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
-        assert found.keys_kept[at] == edit.keys_kept
+        assert found["keys_kept"][at] == edit.keys_kept
         divergence = (logits.softmax(-1) * (logits.log_softmax(-1) - theirs.log_softmax(-1))).sum(-1).mean()
-        assert found.kl[at] == pytest.approx(float(divergence), abs=1e-6)
-    assert measure_policy_losses(model, attention, sequence(), []).loss.shape == (0,)
+        assert found["kl"][at] == pytest.approx(float(divergence), abs=1e-6)
+    assert measure_policy_losses(model, attention, sequence(), [])["loss"] == []
 
 
 def test_keys_that_make_a_share() -> None:
