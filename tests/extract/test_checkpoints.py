@@ -28,7 +28,7 @@ from extract.models.loading import describe, load
 from extract.settings import ExtractionSettings, ModelSettings
 from model_training import __main__ as train
 from storage.errors import UserError
-from tests.extract.gguf_files import outcome
+from tests.extract.gguf_files import outcome, write_gguf
 from tests.extract.tiny import change_config, only_pickles, settings, split_weights
 from tests.refusals import read_refusal
 
@@ -264,16 +264,27 @@ def test_a_file_that_may_not_be_read_is_named(checkpoint: Path, monkeypatch: pyt
     assert "has 'config.json', which cannot be read (Permission denied); check its permissions" in refusal(checkpoint)
 
 
-def test_flipped_bits_of_a_header_are_found_or_do_not_matter(checkpoint: Path) -> None:
-    weights, generator = checkpoint / "model.safetensors", random.Random(0)
-    whole, found = weights.read_bytes(), 0
-    end = 8 + struct.unpack("<Q", whole[:8])[0]
-    for _ in range(12):
-        spoilt = bytearray(whole)
-        spoilt[generator.randrange(end)] ^= 1 << generator.randrange(8)
-        weights.write_bytes(spoilt)
-        found += bool(outcome(checkpoint))
-    assert found > 7
+@pytest.mark.parametrize(
+    ("kind", "count", "refused"),
+    [("safetensors", 12, range(7, 13)), pytest.param("gguf", 200, range(51, 190), marks=pytest.mark.slow)],
+)
+def test_damaged_headers_are_refused_in_one_line_or_read(
+    kind: str, count: int, refused: range, checkpoint: Path
+) -> None:
+    """Bits flipped, and lengths, counts and numbers replaced."""
+    model = checkpoint if kind == "safetensors" else write_gguf(checkpoint / "model.gguf")
+    file, generator, found = checkpoint / f"model.{kind}", random.Random(7), 0
+    whole = file.read_bytes()
+    end = 8 + struct.unpack("<Q", whole[:8])[0] if model == checkpoint else whole.index(b"blk.0.attn_norm.weight") + 600
+    for number in range(count):
+        spoilt, at = bytearray(whole), generator.randrange(end)
+        if number % 2:
+            spoilt[at] ^= 1 << generator.randrange(8)
+        else:
+            spoilt[at : at + 8] = generator.choice((2**60, 2**31, 2**16, 0)).to_bytes(8, "little")
+        file.write_bytes(spoilt)
+        found += outcome(model) is not None
+    assert found in refused
 
 
 # --- sizes ---

@@ -22,8 +22,8 @@ from tests.refusals import read_refusal
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
 DRAWN = {"model": "synthetic", "corpus": None}
-STUDY = "studies.yaml: study 'one', "
-NO_POSITIONS = "field 'queries': input should be a position or a list of positions, whole numbers from 1, found "
+NO_POSITIONS = "input should be a position or a list of positions, whole numbers from 1, found "
+ONLY_HUB = "input is only allowed with a hub id"
 
 
 def parse(**given: object) -> Study:
@@ -62,68 +62,51 @@ def test_settings_of_before_are_stored_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "field", "said"),
     [
-        ({"queries": [*range(1, 66)]}, "field 'queries': input should name 1 to 64 positions, not 65, found [1, 2, "),
-        ({"queries": [7, 9, 7]}, "field 'queries': input should name every position only once, found [7, 9, 7]"),
-        ({"queries": [0, 7]}, "field 'queries': positions should be 1 or more: the query at 0 has only one key, found"),
-        ({"queries": [7, 64]}, "field 'queries': positions should be below context_length, which is 64, found [7, 64]"),
-        ({"queries": [7, "9"]}, f"{NO_POSITIONS}[7, '9']"),
-        ({"queries": "last"}, f"{NO_POSITIONS}'last'"),
-        (
-            {"model": {"id": "embedded", "weights_seed": 1}},
-            "field 'model.weights_seed': input is only allowed with `wei",
-        ),
-        (
-            {"model": {"id": "synthetic", "weights": "random"}},
-            "field 'model.weights': a synthetic study has no model and",
-        ),
-        ({"batch_size": "all"}, "field 'batch_size': input should be auto or a whole number from 1, found 'all'"),
-        ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
-        (
-            {"device_map": "auto", "device": "cpu"},
-            "field 'device_map': input is only allowed with `device: auto` or `dev",
-        ),
-        ({"device_map": "auto", **DRAWN}, "field 'device_map': a synthetic study is drawn in float32 on the CPU"),
-        ({"every_query": True, **DRAWN}, "field 'every_query': a synthetic study has only the weights of the chosen"),
-        ({"probe": "repeated", **DRAWN}, "field 'probe': a synthetic study has no model that could read it"),
-        ({"model": "synthetic"}, "field 'corpus': a synthetic study reads no text; leave it out, found 'embedded'"),
-        ({"synthetic": {}}, "field 'synthetic': input is only allowed with `model: synthetic`"),
-        ({"synthetic": {"t_1": [0.1, 0.7]}, **DRAWN}, "field 'synthetic.t_2': input should not begin below t_1, whose"),
+        ({"queries": [*range(1, 66)]}, "queries", "input should name 1 to 64 positions, not 65, found [1, 2, "),
+        ({"queries": [7, 9, 7]}, "queries", "input should name every position only once, found [7, 9, 7]"),
+        ({"queries": [0, 7]}, "queries", "positions should be 1 or more: the query at 0 has only one key, found"),
+        ({"queries": [7, 64]}, "queries", "positions should be below context_length, which is 64, found [7, 64]"),
+        *(({"queries": found}, "queries", f"{NO_POSITIONS}{found!r}") for found in ([7, "9"], "last")),
+        ({"model": {"id": "embedded", "weights_seed": 1}}, "model.weights_seed", "input is only allowed with `wei"),
+        ({"model": {"id": "synthetic", "weights": "random"}}, "model.weights", "a synthetic study has no model and"),
+        ({"batch_size": "all"}, "batch_size", "input should be auto or a whole number from 1, found 'all'"),
+        ({"dtype": "int8"}, "dtype", "input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
+        ({"device_map": "auto", "device": "cpu"}, "device_map", "input is only allowed with `device: auto` or `dev"),
+        ({"device_map": "auto", **DRAWN}, "device_map", "a synthetic study is drawn in float32 on the CPU"),
+        ({"every_query": True, **DRAWN}, "every_query", "a synthetic study has only the weights of the chosen"),
+        ({"probe": "repeated", **DRAWN}, "probe", "a synthetic study has no model that could read it"),
+        ({"model": "synthetic"}, "corpus", "a synthetic study reads no text; leave it out, found 'embedded'"),
+        ({"synthetic": {}}, "synthetic", "input is only allowed with `model: synthetic`"),
+        ({"synthetic": {"t_1": [0.1, 0.7]}, **DRAWN}, "synthetic.t_2", "input should not begin below t_1, whose"),
         (
             {"context_length": 256, "queries": [20, 200], "synthetic": {"eta_growth": [0.1, 0.9]}, **DRAWN},
-            "field 'synthetic': weights should grow by e^60 at most from t_2 to the last query, not by e^72",
+            "synthetic",
+            "weights should grow by e^60 at most from t_2 to the last query, not by e^72",
         ),
+        *(({"device": name}, "device", "string should match pattern") for name in ("gpu", "cuda:-1", "cuda:1\n")),
         *(
-            ({"device": device}, "field 'device': string should match pattern")
-            for device in ("gpu", "cuda:-1", "cuda:1\n")
-        ),
-        *(
-            (
-                {"model": {"id": name, "gguf": "a.gguf"}},
-                "field 'model.gguf': input is only allowed with a directory or a",
-            )
+            ({"model": {"id": name, "gguf": "a.gguf"}}, "model.gguf", "input is only allowed with a directory or a")
             for name in ("embedded", "synthetic", "tiny.gguf", "package:acme/tiny.gguf")
         ),
         *(
-            (
-                {"model": {"id": "acme/tiny", "gguf": name}},
-                "field 'model.gguf': input should be the name of a .gguf file",
-            )
+            ({"model": {"id": "acme/tiny", "gguf": name}}, "model.gguf", "input should be the name of a .gguf file")
             for name in ("../a.gguf", "a/../../b.gguf", "a.bin", "a\\b.gguf")
         ),
         *(
             (
                 {"model": {"id": name, "revision": "v2"}},
-                f"field 'model.revision': input is only allowed with a hub id, but the model '{name}' is local",
+                "model.revision",
+                ONLY_HUB + f", but the model '{name}' is local",
             )
             for name in ("embedded", "./somewhere", "no-such/a.gguf", "package:acme/a.gguf")
         ),
     ],
 )
-def test_settings_with_an_error(given: dict[str, object], said: str) -> None:
+def test_settings_with_an_error(given: dict[str, object], field: str, said: str) -> None:
     message = read_refusal(parse, **given)
-    assert message.startswith(f"{STUDY}{said}")
+    assert message.startswith(f"studies.yaml: study 'one', field '{field}': {said}")
     assert "more)" not in message or "synthetic" in message
 
 
