@@ -22,19 +22,20 @@ import torch
 from filelock import FileLock
 
 import sql
+from dagster_project.analysis import interventions
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import build_claims, gather_tables
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
+from dagster_project.study.settings import EffectsSettings, Study
 from extract.capture.attention import EveryQuery
 from extract.capture.buffers import OF_EVERY_QUERY
+from extract.effects.policies import LargestKeys, Needs
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
-from geometry.statistics.intervals import POSITIVE, UNBOUNDED, estimate_mean
 from storage.warehouse.connection import locate_database
 from storage.warehouse.relations import create_relations, create_tables, derive
-from storage.warehouse.rows import build_batch, build_token_rows
+from storage.warehouse.rows import build_token_rows
 from storage.zarr.arrays import build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
@@ -262,11 +263,11 @@ def _make_up(study: MadeUp, home: Home, path: Path) -> None:
             asset.make(work)
     rows, _ = gather_tables(work)
     rows["tokens"] = build_token_rows(drawn := _draw_tokens(study), ([study.tokens[of] for of in row] for row in drawn))
-    if study.effects:
-        rows |= _make_up_effects(study)
     with duckdb.connect(shutil.copy(_find_empty(), path)) as connection:
         for table, batches in rows.items():
             _insert(connection, study.study, table, batches)
+        for table, batch in _make_up_effects(study) if study.effects else ():
+            _insert(connection, study.study, table, [batch])
         derive(connection, study.study)
         for table, batch in [*build_claims(work).rows(connection)]:
             _insert(connection, study.study, table, [batch])
@@ -387,51 +388,25 @@ def _draw_values(study: MadeUp, rng: np.random.Generator) -> np.ndarray:
     return values.astype(np.float32)
 
 
-def _make_up_effects(study: MadeUp) -> dict[str, Iterator[pa.RecordBatch]]:
+def _make_up_effects(study: MadeUp) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of tables of effects: losses of four sequences, for two replacements and three policies."""
     rng = np.random.default_rng([study.seed, 2**21])
-    layer, head, kind = (index.ravel() for index in np.indices((study.layers, study.heads, 2)))
-    keys = {"layer": layer, "head": head, "kind": np.array(["zero", "sink"], object)[kind]}
-    rises = 0.01 * (1 + head) - 0.015 * layer + rng.normal(0, 0.004, (4, len(head)))
-    names = [("same_n", "N", 1.0, "weights"), ("elbow", "mean N", 1.2, "weights")]
-    names += [("sink_recent", "sink=4", 9.0, "statistics")]
-    policy, budget = (index.ravel() for index in np.indices((len(names), 2)))
-    shares = np.array([0.1, 0.5])[budget]
-    cost = np.array([factor for _, _, factor, _ in names])[policy] * 0.01 / shares * rng.uniform(0.9, 1.1, (4, 1))
-    named = {
-        "policy": np.array([name for name, *_ in names], object)[policy],
-        "setting": np.array([setting for _, setting, *_ in names], object)[policy],
-        "budget": shares,
-    }
-    policies = {
-        **named,
-        "keys": np.maximum(1, (shares * study.context).astype(int)),
-        "needs": np.array([needs for *_, needs in names], object)[policy],
-        "rest": np.full(len(policy), "renormalised", object),
-        "keys_kept": shares * study.context,
-    }
-    same = cost[:, np.tile(np.arange(2), len(names))]
-    return {
-        "head_ablation": _average(keys, delta_loss=rises, kl=abs(rises)),
-        "head_ablation_by_sequence": iter(
-            build_batch(
-                {**keys, "sequence": np.full(len(head), at), "plain_loss": 2 + 0 * rise, "delta_loss": rise}
-                | {"kl": abs(rise)}
-            )
-            for at, rise in enumerate(rises)
-        ),
-        "sparsified_loss": _average(policies, delta_loss=cost, kl=cost / 2, excess_loss=cost - same),
-        "sparsified_loss_by_sequence": iter(
-            build_batch({**named, "sequence": np.full(len(policy), at), "plain_loss": 2.0 + 0 * one, "loss": 2.0 + one})
-            for at, one in enumerate(cost)
-        ),
-    }
-
-
-def _average(keys: dict[str, np.ndarray], **of_sequences: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Rows of means over sequences, each (sequence, row), with intervals."""
-    columns = {**keys, "plain_loss": np.full(len(keys["layer" if "layer" in keys else "policy"]), 2.0)}
-    for name, given in of_sequences.items():
-        found = estimate_mean(given, POSITIVE if name == "kl" else UNBOUNDED)
-        columns |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-    yield build_batch({**columns, "sequences": np.full(len(columns["plain_loss"]), 4)})
+    layer, head, _ = np.indices((study.layers, study.heads, 2))
+    rises = 0.01 * (1 + head) - 0.015 * layer + rng.normal(0, 0.004, (4, layer.size)).reshape(4, *layer.shape)
+    settings = EffectsSettings(ablation=("zero", "sink"), sequences=4)
+    for at in range(study.layers):
+        of_layer = rises[:, at].swapaxes(1, 2)
+        losses = [{"plain_loss": 2.0, "loss": 2 + rise, "kl": abs(rise)} for rise in of_layer]
+        yield from interventions._build_ablation_rows(settings, losses, at)
+    named: list[tuple[str, str, float, Needs]] = [("same_n", "N", 1.0, "weights"), ("elbow", "mean N", 1.2, "weights")]
+    named += [("sink_recent", "sink=4", 9.0, "statistics")]
+    policies = [
+        (share, keys, LargestKeys(name, setting, np.full((study.layers, study.heads), keys), needs=needs))
+        for name, setting, _, needs in named
+        for share in (0.1, 0.5)
+        for keys in (max(1, int(share * study.context)),)
+    ]
+    shares = np.array([share for share, *_ in policies])
+    cost = np.array([factor for _, _, factor, _ in named]).repeat(2) * 0.01 / shares * rng.uniform(0.9, 1.1, (4, 1))
+    losses = [{"plain_loss": 2.0, "loss": 2 + one, "kl": one / 2, "keys_kept": shares * study.context} for one in cost]
+    yield from interventions._build_sparsified_rows(policies, losses)
