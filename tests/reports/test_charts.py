@@ -12,7 +12,6 @@ from reports import elements
 from reports.assumptions import figures as assumptions
 from reports.elements import BARS, edges, histogram, layer_chart, tooltips
 from reports.families import figures as families
-from reports.figures import Figure
 from reports.intuition import figures as example
 from reports.separation import figures as separation
 from tests.reports.conftest import SMALL
@@ -95,12 +94,8 @@ def test_the_nearest_point_writes_no_text_which_vega_lite_would_not_find(value: 
     assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
 
 
-@pytest.fixture(scope="module")
-def toy() -> Figure:
-    return example.build_example()
-
-
-def test_the_example_is_that_of_the_paper(toy: Figure) -> None:
+def test_the_example_is_that_of_the_paper() -> None:
+    toy = example.build_example()
     rows = toy.table.to_pylist()
     assert sum(row["selected"] and row["within"] for row in rows) == 2
     assert sum(not row["selected"] and row["within"] for row in rows) == 5

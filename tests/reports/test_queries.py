@@ -95,15 +95,6 @@ def test_the_rows_of_a_view_need_no_query(small: duckdb.DuckDBPyConnection) -> N
     assert not ask(small, "coverage", study="other", query=SMALL.query).rows()
 
 
-def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDBPyConnection) -> None:
-    with pytest.raises(duckdb.InvalidInputException):
-        ask(small, "study_overview")
-    with pytest.raises(duckdb.InvalidInputException):
-        ask(small, "study_overview", study="small", n=1)
-    with pytest.raises(KeyError, match="no_such_query"):
-        ask(small, "no_such_query")
-
-
 @pytest.mark.slow
 def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
     """The rows of a chart grow with the logarithm of the context, or stop growing."""

@@ -57,13 +57,6 @@ def _files(store: SequenceStore, folder: Path) -> dict[str, bytes]:
     return {name: bytes(obstore.get(client, name).bytes()) for name in names if "/c/" in name}
 
 
-def _slow_down() -> Exception:
-    """What an object store answers that is too busy."""
-    import obstore
-
-    return obstore.exceptions.GenericError(f"status code: 503 Slow Down: <Code>SlowDown</Code> {KEY_ID}")
-
-
 def test_a_place_is_a_path_or_a_url() -> None:
     assert parse_place("data/tensors") == LocalPlace(Path("data/tensors").resolve())
     assert parse_place("s3://bucket/a/b/") == RemotePlace("s3://bucket/a/b")
@@ -183,7 +176,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
 
     async def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name.startswith("tokens/"):
-            raise _slow_down()
+            raise obstore.exceptions.GenericError(f"status code: 503 Slow Down: <Code>SlowDown</Code> {KEY_ID}")
         return await put(client, name, *given, **options)
 
     with monkeypatch.context() as patched:
