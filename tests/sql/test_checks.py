@@ -1,6 +1,6 @@
 """Every check finds nothing in a possible study, and something in each way of breaking what it looks at.
 
-What does not belong here: the checks that follow from declarations (``tests.storage.test_declared``).
+What does not belong here: the checks that follow from declarations (``tests.sql.test_declared``).
 """
 
 from collections.abc import Iterable

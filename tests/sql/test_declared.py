@@ -10,7 +10,6 @@ import pytest
 import sql
 from storage.warehouse import declared
 from storage.warehouse.declared import DENSE, list_conditions
-from tests.made_up import warehouse
 from tests.sql.checking import STUDY
 
 TABLES = [sql.read_statement("schema", name) for name in sql.list_names("schema")]
@@ -62,12 +61,6 @@ REFUSED = [
     {"free": inf},
     {"free": nan},
 ]
-
-
-@pytest.fixture(scope="module")
-def good() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY) as connection:
-        yield connection
 
 
 def find(connection: duckdb.DuckDBPyConnection, table: sql.Statement, study: str = STUDY.study) -> list[str]:
