@@ -19,7 +19,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import torch
-from filelock import FileLock
 
 import sql
 from dagster_project.analysis import interventions
@@ -38,6 +37,7 @@ from storage.warehouse.relations import create_relations, create_tables, derive
 from storage.warehouse.rows import build_token_rows
 from storage.zarr.arrays import build_tensor_specs
 from storage.zarr.sequences import SequenceStore
+from tests.shared import make_once
 
 _READ = sql.read_statement  # Reads statements as they are, also while a test has broken one
 
@@ -183,14 +183,8 @@ def _make_once(content: str, make: Callable[[Path], object]) -> Path:
     """The database of this content, made by the first process of a run of the tests that asks for it."""
     if not KEPT:
         KEPT.append(Path(tempfile.mkdtemp()))
-    made = KEPT[0] / f"{sha256(content.encode()).hexdigest()}.duckdb"
-    with FileLock(made.with_suffix(".lock")):
-        if not made.exists():
-            partial = made.with_suffix(".partial")
-            partial.unlink(missing_ok=True)  # of an attempt that failed
-            make(partial)
-            partial.rename(made)
-    return made
+    name = sha256(content.encode()).hexdigest()
+    return make_once(KEPT[0], name, lambda folder: make(folder / "warehouse.duckdb")) / "warehouse.duckdb"
 
 
 def _open_copy(made: Path) -> duckdb.DuckDBPyConnection:

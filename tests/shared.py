@@ -14,6 +14,11 @@ def shared(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], o
     root = factory.getbasetemp()
     root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "shared"
     root.mkdir(exist_ok=True)
+    return make_once(root, name, build)
+
+
+def make_once(root: Path, name: str, build: Callable[[Path], object]) -> Path:
+    """The folder of this name in ``root`` that ``build`` fills, as ``shared``."""
     folder, built = root / name, root / f"{name}.built"
     with FileLock(root / f"{name}.lock"):
         if not built.exists():
