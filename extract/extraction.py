@@ -453,7 +453,7 @@ def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -
     """
     if "attention" in store.dropped:
         return None
-    there, largest = find_present_heads(store, "head"), [0.0]
+    there, largest = find_present_heads(store), [0.0]
     for index in sequences:
         sums = store.read("attention", index).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", index)
         largest.append(np.abs(sums[:, there] - 1).max())

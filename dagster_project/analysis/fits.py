@@ -160,7 +160,7 @@ def compute_assumption_weights(sources: Sources) -> Rows:
         for fit in fit_curves(_build_weight_curves(sources, index, query)):
             columns = _build_columns(fit, WEIGHTS)
             if fit.layer is None:
-                place = fill_columns(1, query=query, heads=int(find_present_heads(sources.tensors, "head").sum()))
+                place = fill_columns(1, query=query, heads=int(find_present_heads(sources.tensors).sum()))
                 yield "assumption_weights_model", build_batch(columns | place)
                 if query == sources.query:
                     yield "assumption_weights_by_sequence", build_batch(_leave_out_sequences(fit.curves))

@@ -50,7 +50,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
         return
     pieces = _open_pieces(sources, "head_ablation")
     layers = list_attending_layers(sources.tensors)
-    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
+    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.contents)}
     if len(done) < settings.sequences * len(layers):
         from extract.effects.ablation import estimate_ablation_bytes
 
@@ -59,7 +59,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
             return
         _ablate(opened, sources, settings, pieces, done)
     for layer in layers:
-        effects = [pieces.read(f"{sequence}-{layer}") for sequence in range(settings.sequences)]
+        effects = [pieces.contents[f"{sequence}-{layer}"] for sequence in range(settings.sequences)]
         yield from _build_ablation_rows(settings, effects, layer)
     pieces.remove()
 
@@ -122,12 +122,12 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
         return
     policies = _list_policies(opened, sources, settings)
     pieces = _open_pieces(sources, "sparsified_loss")
-    done, held_out = {int(name) for name in pieces.list_names()}, opened.select_held_out(settings.held_out)
+    done, held_out = {int(name) for name in pieces.contents}, opened.select_held_out(settings.held_out)
     missing = [sequence for sequence in range(len(held_out)) if sequence not in done]
     for sequence in tqdm(missing, "sparsified loss", unit="sequence", disable=None):
         given = opened.model, opened.attention, held_out[sequence]
         pieces.write(f"{sequence}", measure_policy_losses(*given, [policy for _, _, policy in policies]))
-    of_sequences = [pieces.read(f"{sequence}") for sequence in range(settings.held_out)]
+    of_sequences = [pieces.contents[f"{sequence}"] for sequence in range(settings.held_out)]
     yield from _build_sparsified_rows(policies, of_sequences)
     pieces.remove()
 

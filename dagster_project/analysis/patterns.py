@@ -29,7 +29,7 @@ def compute_head_patterns(sources: Sources) -> Rows:
     The patterns of all heads and sequences are in memory, 9 numbers each. There are no rows for a synthetic study,
     which has no patterns.
     """
-    layer, head = (axis.astype(np.int16) for axis in np.nonzero(find_present_heads(sources.tensors, "head")))
+    layer, head = (axis.astype(np.int16) for axis in np.nonzero(find_present_heads(sources.tensors)))
     texts: dict[str, tuple[F64, F64, F64]] = {}
     for text, arrays in TEXTS.items():
         weights, chance, queries = (sources.tensors.read(name, slice(None)).astype(np.float64) for name in arrays)

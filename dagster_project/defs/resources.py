@@ -58,17 +58,5 @@ def data_root(context: dg.InitResourceContext) -> Iterator[Home]:
         yield home
 
 
-class _NoValues(dg.IOManager):
-    """Stands for Dagster's own I/O manager, whose folder a run could choose: assets hand over no values."""
-
-    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
-        """Keep nothing."""
-
-    def load_input(self, context: dg.InputContext) -> None:
-        """Load nothing."""
-
-
-@dg.io_manager(config_schema={})
-def no_values(_: dg.InitResourceContext) -> dg.IOManager:
-    """Provide an I/O manager without settings."""
-    return _NoValues()
+no_values = dg.IOManagerDefinition(dg.mem_io_manager.resource_fn, config_schema={})
+"""Stands for Dagster's own I/O manager, whose folder a run could choose: assets hand over no values."""

@@ -45,7 +45,7 @@ def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
     with ExitStack() as stack:
         stack.enter_context(_write_quickly())
         try:
-            instance = stack.enter_context(use_instance(home, in_process=True))
+            instance = stack.enter_context(use_instance(home))
             register_studies(instance, home)
             mark_dead_runs(instance, home)
         except (UserError, OSError):
@@ -107,7 +107,7 @@ def find_unreadable_records(home: Home) -> str | None:
     if not home.dagster.is_dir() or not is_own(home):
         return None
     try:
-        with use_instance(home, in_process=True) as instance:
+        with use_instance(home) as instance:
             instance.get_dynamic_partitions("study")
             instance.all_instigator_state()
             for record in instance.get_run_records():
@@ -135,7 +135,7 @@ def rebuild_records(home: Home) -> None:
         raise UserError(f"A run with records in {home.dagster} is in progress; wait until it has ended, then run again")
     home.prepare()
     old = set_aside(home.dagster) if home.dagster.exists() else None
-    with use_instance(home, in_process=True) as instance:
+    with use_instance(home) as instance:
         register_studies(instance, home)
     if old is not None:
         delete(old)

@@ -9,12 +9,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES  # Dagster exports no name for it
 from filelock import FileLock, Timeout
 
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from dagster_project.study.studies import list_readable_families, list_readable_studies
 from storage.errors import UserError
-from storage.files.locks import hold_lock, make_lock
+from storage.files.locks import hold_lock
 from storage.files.staging import write_atomically
 
 studies = dg.DynamicPartitionsDefinition(name="study")
@@ -48,15 +49,6 @@ compute_logs:
 SETTINGS = {"dagster.yaml": CONFIGURATION, "in-process.yaml": CONFIGURATION + IN_PROCESS}
 """The files of Dagster's settings in a data root, with exactly this content."""
 
-UNENDED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
-"""The states of runs that have not ended."""
-
 PATIENT = 60.0
 """Seconds to wait for another process that creates the tables of the records or registers studies."""
 
@@ -76,11 +68,11 @@ ROOT_TAG = "attention-geometry/data-root"
 """Tag of a run that names the data root of its lock; several data roots may share Dagster's records."""
 
 
-def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
+def use_instance(home: Home) -> dg.DagsterInstance:
     """The Dagster instance of a data root, or the one that ``DAGSTER_HOME`` names; child processes use the same one.
 
-    ``in_process``: runs are executed in this process and print to its terminal. ``UserError`` if ``DAGSTER_HOME`` is
-    not a folder, its path cannot be that of SQLite databases, or settings cannot be written.
+    Its runs are executed in this process and print to its terminal. ``UserError`` if ``DAGSTER_HOME`` is not a folder,
+    its path cannot be that of SQLite databases, or settings cannot be written.
     """
     _check_path(Path(os.environ.get("DAGSTER_HOME", home.dagster)).absolute())
     os.environ[HOME_VARIABLE] = str(home.root)
@@ -97,8 +89,7 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
         for name, text in SETTINGS.items():
             _write_settings(home.dagster / name, text)
     os.environ["DAGSTER_HOME"] = str(home.dagster)
-    file = "in-process.yaml" if in_process else "dagster.yaml"
-    return _open_with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
+    return _open_with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), "in-process.yaml"))
 
 
 def _check_path(folder: Path) -> None:
@@ -167,7 +158,6 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 def hold_run_lock(home: Home, run_id: str) -> Iterator[dict[str, str]]:
     """Hold a lock for a run of this process, and yield the tags by which others can tell whether it is alive."""
     lock = FileLock(_locate_run_lock(home, run_id))
-    make_lock(Path(lock.lock_file))
     with lock:
         try:
             yield {LOCK_TAG: run_id, ROOT_TAG: str(home.root)}
@@ -181,7 +171,7 @@ def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
     A run of this data root is dead if no process holds its lock; in this data root's own records, also one that has
     taken no lock for ``ABANDONED`` seconds. Locks that no run needs any more are deleted.
     """
-    unended = instance.get_run_records(dg.RunsFilter(statuses=UNENDED))
+    unended = instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
     dead = [record.dagster_run for record in unended if _is_dead(instance, home, record)]
     for run in dead:
         instance.report_run_failed(run, "The process of this run ended without finishing it.")
@@ -197,7 +187,7 @@ def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
 
 def find_unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
     """The studies with a queued or unfinished run, and its id; call ``mark_dead_runs`` before."""
-    unended = instance.get_runs(filters=dg.RunsFilter(statuses=UNENDED))
+    unended = instance.get_runs(filters=dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
     return {run.tags[PARTITION_TAG]: run.run_id for run in unended if PARTITION_TAG in run.tags}
 
 

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,7 @@ from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import LocalPlace, Place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, parse_place, warehouse_of
-from storage.files.staging import UNFINISHED
+from storage.files.staging import UNFINISHED, explain_unwritable
 
 if TYPE_CHECKING:
     from extract.settings import Shard
@@ -175,7 +176,7 @@ class Home:
     def prepare(self) -> None:
         """Create the data root; ``UserError`` if it cannot be written."""
         self._create_roots()
-        with _translate_write_error(self.root, f"--home DIR or {HOME_VARIABLE}"), TemporaryFile(dir=self.root):
+        with _explain_unwritable(self.root, f"--home DIR or {HOME_VARIABLE}"), TemporaryFile(dir=self.root):
             pass
 
     def _create_roots(self) -> None:
@@ -186,7 +187,7 @@ class Home:
             (self.metric_root, METRICS_VARIABLE),
         ):
             if isinstance(place, LocalPlace):
-                with _translate_write_error(place.path, variable):
+                with _explain_unwritable(place.path, variable):
                     place.path.parent.mkdir(parents=True, exist_ok=True)
                     place.path.mkdir(mode=0o700, exist_ok=True)
 
@@ -199,13 +200,19 @@ class Home:
         ``discard_replaced``, which is called once the new ones are complete. Stores in an object store, which cannot
         rename, are deleted on entry. ``claimed``: the caller has claimed the study, and not the body in its steps.
         """
-        with nullcontext() if claimed else self.claim(study):
-            moved = self._set_aside(study)
+        moved: dict[str, Path] = {}
+        hold = nullcontext if claimed else partial(self.claim, study)
         try:
+            with hold():
+                self.refuse_links(study)
+                for store in sorted(self._list_stores(study), key=lambda store: store.is_remote):  # restorable first
+                    if (aside := store.set_aside()) is not None:
+                        moved[str(store)] = aside
             yield
         except BaseException:
-            with suppress(UserError), nullcontext() if claimed else self.claim(study):
-                self._put_back(study, moved)  # suppressed, because the user needs to see why the body failed
+            with suppress(UserError), hold():  # suppressed, because the user needs to see why the body failed
+                for origin, aside in moved.items() if not self.tensors(study).exists() else ():
+                    aside.rename(origin)
             raise
 
     def discard_replaced(self, study: str) -> None:
@@ -221,36 +228,9 @@ class Home:
         for store in self._list_stores(study):
             store.refuse_link()
 
-    def _set_aside(self, study: str) -> dict[Path, Path]:
-        """Set the stores of a study aside; return the old and the new path of each folder."""
-        self.refuse_links(study)
-        moved: dict[Path, Path] = {}
-        try:
-            for store in sorted(self._list_stores(study), key=lambda store: store.is_remote):  # restorable ones first
-                if (aside := store.set_aside()) is not None:
-                    moved[Path(str(store))] = aside
-        except BaseException:
-            with suppress(UserError):
-                self._put_back(study, moved)
-            raise
-        return moved
 
-    def _put_back(self, study: str, moved: Mapping[Path, Path]) -> None:
-        """Undo ``_set_aside`` if there are no new tensors."""
-        if not self.tensors(study).exists():
-            for store, aside in moved.items():
-                aside.rename(store)
-
-
-@contextmanager
-def _translate_write_error(root: Path, setting: str) -> Iterator[None]:
-    """Turn an error of writing in a root into one line that says by which setting to choose another."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"The data root {root} cannot be written ({error.strerror}); choose another with {setting}"
-        ) from error
+def _explain_unwritable(root: Path, setting: str) -> AbstractContextManager[None]:
+    return explain_unwritable(f"The data root {root}", f"choose another with {setting}")
 
 
 def is_held(lock: Path) -> bool:

@@ -68,7 +68,7 @@ def list_studies(home: Home) -> dict[str, Study]:
     ``UserError`` if a file has an error, or both define the same name.
     """
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
-    return {name: _resolve_study(home, name, shipped, own) for name in _list_names(shipped, own)}
+    return {name: _resolve_study(home.studies_file, name, shipped, own) for name in _list_names(shipped, own)}
 
 
 def list_families(home: Home) -> dict[str, Family]:
@@ -129,22 +129,20 @@ def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserE
     readable = {}
     for name in _list_names(shipped, own):
         try:
-            readable[name] = _resolve_study(home, name, shipped, own)
+            readable[name] = _resolve_study(home.studies_file, name, shipped, own)
         except UserError as error:
             errors[str(name)] = error
     return readable, errors
 
 
-def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Study:
-    """One study of the two files, or the generated twin of one."""
+def _resolve_study(file: Path, name: str, shipped: Entries, own: Entries) -> Study:
+    """One study of those shipped and those of a file of one's own, or the generated twin of one."""
     if name in own.studies and name in set(shipped.list_names()):
-        raise UserError(
-            f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
-        )
+        raise UserError(f"{file}: study '{name}' is already shipped with the product; give it another name")
     if owner := find_owner(name, {**own.studies, **shipped.studies}):
         if name in shipped.studies or name in own.studies:
             raise UserError(
-                f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
+                f"{file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
                 f"another name, or set twin: {name} in '{owner}'"
             )
         if not is_valid_name(name):
@@ -152,8 +150,8 @@ def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Stu
                 f"The name of the study '{owner}' leaves no room for that of its twin, '{name}'; use up to "
                 f"{len(owner) - len(name) + 64} characters, or leave out the twin"
             )
-        return make_random_twin(_resolve_study(home, owner, shipped, own))
-    path, of_file = (locate_shipped_file(), shipped) if name in shipped.studies else (home.studies_file, own)
+        return make_random_twin(_resolve_study(file, owner, shipped, own))
+    path, of_file = (locate_shipped_file(), shipped) if name in shipped.studies else (file, own)
     return parse_study(name, _anchor_paths(of_file.studies[name], path.parent), path)
 
 
@@ -164,7 +162,7 @@ def find_study(home: Home, name: str) -> Study:
     """
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
     if name in _list_names(shipped, own):
-        return _resolve_study(home, name, shipped, own)
+        return _resolve_study(home.studies_file, name, shipped, own)
     families = list_families(home)
     if name in families:
         raise UserError(
@@ -200,12 +198,8 @@ def read_studies(path: Path) -> dict[str, Study]:
 
     ``UserError`` if the file is not valid YAML or a study in it is malformed.
     """
-    entries = _read_entries(path).studies
-    studies = {
-        name: parse_study(name, _anchor_paths(settings, path.parent), path) for name, settings in entries.items()
-    }
-    twins = ((name, find_owner(name, entries)) for name in iterate_with_twins(entries))
-    return studies | {name: make_random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
+    none, own = Entries({}, {}), _read_entries(path)
+    return {name: _resolve_study(path, name, none, own) for name in _list_names(none, own)}
 
 
 def _read_entries(path: Path) -> Entries:

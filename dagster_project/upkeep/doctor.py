@@ -26,7 +26,7 @@ from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
 from storage.files.parts import INPUTS, is_whole, list_made, list_parts, locate_parts, read_inputs, read_part
-from storage.files.pieces import find_damaged_pieces
+from storage.files.pieces import read_pieces
 from storage.files.places import OF_PARTS, LocalPlace, Place
 from storage.warehouse.connection import FORCED, list_published, locate_database
 from storage.warehouse.connection import verify as verify_database
@@ -328,12 +328,10 @@ def _find_database_damage(path: Path, what: str) -> str | None:
     return f"{path} is damaged ({why}); rebuild it: attention-geometry run {what}" if why else None
 
 
-def _find_piece_damage(folder: Path) -> str | None:
-    """The first damage of the pieces of an unfinished computation; None if there is none."""
-    for path, damage in find_damaged_pieces(folder):
-        study = folder.parent.name
-        return f"{path} {damage}; continue the run, which computes it again: attention-geometry run {study}"
-    return None
+def _find_piece_damage(path: Path) -> str | None:
+    """The damage of the pieces of an unfinished computation; None if there is none."""
+    remedy = f"continue the run, which computes it again: attention-geometry run {path.parent.name}"
+    return f"{path} has changed since it was written; {remedy}" if read_pieces(path)[1] else None
 
 
 def _find_part_damage(part: Place, study: str) -> str | None:

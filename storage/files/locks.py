@@ -9,24 +9,13 @@ from filelock import FileLock, Timeout
 from storage.errors import UserError
 
 
-def make_lock(path: Path) -> None:
-    """Create a lock file and its folder if they do not exist, with the mode that the umask gives to other files.
-
-    filelock itself makes it writable only by its owner, so a group that shares a data root could not lock it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.touch()
-
-
 @contextmanager
 def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
     """Hold the lock file ``path`` inside the context; the kernel releases it when the process ends, however it ends.
 
-    The file is not deleted afterwards. ``UserError``, which says ``what`` the lock protects, if another process still
-    holds it after ``wait`` seconds.
+    The file is not deleted afterwards; it has the mode that the umask gives to others. ``UserError``, which says
+    ``what`` the lock protects, if another process still holds it after ``wait`` seconds.
     """
-    make_lock(path)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=wait)

@@ -86,12 +86,12 @@ def stage_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def explain_unwritable(folder: Path) -> Iterator[None]:
+def explain_unwritable(folder: Path | str, remedy: str = "name another folder") -> Iterator[None]:
     """Turn an error of the file system in a folder that a user has named into one line, a ``UserError``."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); name another folder") from error
+        raise UserError(f"{folder} cannot be written ({error.strerror}); {remedy}") from error
 
 
 def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:

@@ -46,20 +46,16 @@ def fill(connection: duckdb.DuckDBPyConnection, derived: sql.Statement, study: s
 
 def find_tables_read(statement: sql.Statement) -> frozenset[str]:
     """The tables of ``sql/schema`` whose rows a statement reads, directly or through macros and views."""
-    return frozenset().union(*(_find_tables_behind(name) for name in _NAME.findall(statement.inputs))) - {
-        statement.name
-    }
+    read = _follow_inputs([statement], "schema", "macros", "views")
+    return frozenset(one.name for one in read if one.kind == "schema") - {statement.name}
 
 
-@cache
-def _find_tables_behind(name: str) -> frozenset[str]:
-    """The table of this name, or those that the macro or view of this name reads; none for any other word."""
-    if name in sql.list_names("schema"):
-        return frozenset({name})
-    kinds: tuple[sql.StatementKind, ...] = ("macros", "views")
-    return frozenset().union(
-        *(find_tables_read(sql.read_statement(kind, name)) for kind in kinds if name in sql.list_names(kind))
-    )
+def _follow_inputs(waiting: list[sql.Statement], *kinds: sql.StatementKind) -> Iterator[sql.Statement]:
+    """Statements, and those of some kinds that they read, directly or through others, each once."""
+    read = {name: sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)}
+    while waiting:
+        yield (statement := waiting.pop())
+        waiting += [read.pop(name) for name in _NAME.findall(statement.inputs) if name in read]
 
 
 def classify_relation(relation: sql.Statement) -> str:
@@ -101,17 +97,7 @@ def compute_landing_version() -> str:
 
     Views, and macros that no derived table or check reads, are created when the warehouse is opened, and do not count.
     """
-    digest = hashlib.sha256("".join(statement.text for statement in _iterate_statements()).encode())
-    return f"{ROWS_VERSION}-{digest.hexdigest()[:12]}"
-
-
-def _iterate_statements() -> Iterator[sql.Statement]:
-    """The statements of a landing, each once: ``schema``, ``derived`` and ``checks``, and what the last two read."""
-    read = {name: sql.read_statement(kind, name) for kind in ("macros", "views") for name in sql.list_names(kind)}
-    waiting = [
-        sql.read_statement(kind, name) for kind in ("schema", "derived", "checks") for name in sql.list_names(kind)
-    ]
-    while waiting:
-        statement = waiting.pop()
-        yield statement
-        waiting += [read.pop(name) for name in re.findall(r"\w+", statement.inputs) if name in read]
+    kinds: tuple[sql.StatementKind, ...] = ("schema", "derived", "checks")
+    given = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
+    text = "".join(statement.text for statement in _follow_inputs(given, "macros", "views"))
+    return f"{ROWS_VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

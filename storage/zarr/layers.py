@@ -5,7 +5,7 @@ a smaller layer does not fill.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2**23
 """Bytes of a layer that are read at once, as float64, unless one sequence takes more."""
-
-Head = Literal["head", "kv_head"]
-"""An axis of heads."""
 
 
 class Layers(Protocol):
@@ -66,10 +63,9 @@ def count_keys(store: "SequenceStore") -> NDArray[np.int64]:
     return counts
 
 
-def find_present_heads(store: Arrays, head: Head) -> NDArray[np.bool_]:
+def find_present_heads(store: Arrays) -> NDArray[np.bool_]:
     """Which of the heads that arrays have room for exist, bool (layer, head)."""
-    own = [size.heads if head == "head" else size.kv_heads for size in store.layers]
-    there: NDArray[np.bool_] = np.arange(store.sizes[head]) < np.array(own)[:, None]
+    there: NDArray[np.bool_] = np.arange(store.sizes["head"]) < np.array([[size.heads] for size in store.layers])
     return there
 
 

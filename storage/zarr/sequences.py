@@ -9,7 +9,7 @@ sequence is written after its data, so a killed writer loses at most the sequenc
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, partial
@@ -333,19 +333,12 @@ class SequenceStore:
             )
         return self
 
-    def write(
-        self,
-        sequence: int,
-        arrays: Mapping[str, NDArray[Any]],
-        *,
-        before_ledger: Callable[[], None] = lambda: None,
-    ) -> None:
+    def write(self, sequence: int, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write all arrays of one sequence, then its ledger entry.
 
         ``arrays`` are all declared ones but the ledger, each without the axis ``sequence``, maybe as strided views;
-        optional ones may be left out, and are not written if the store was made without them. ``before_ledger`` is
-        called once they are written; what it raises keeps the sequence out of the ledger. Besides the arrays, memory
-        holds ``WRITING`` chunks at most.
+        optional ones may be left out, and are not written if the store was made without them. Besides the arrays,
+        memory holds ``WRITING`` chunks at most.
 
         A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
         ``ValueError`` if an array is missing, undeclared, or of another shape; ``UserError`` if one has been dropped,
@@ -364,7 +357,6 @@ class SequenceStore:
         for name, array in arrays.items():
             checksums[names.index(name)] = _compute_checksum(np.asarray(array), self.array(name).dtype)
         self._write_array(CHECKSUMS, sequence, checksums)
-        before_ledger()
         self._write_array(LEDGER, sequence, np.ones((), np.uint8))
 
     def _write_array(self, name: str, sequence: int, data: NDArray[Any]) -> None:
