@@ -172,12 +172,8 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
         effective[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
     return dataclasses.replace(
         heads,
-        elbow=elbows["elbow_n"],
-        n_90=n_90,
-        error=error,
-        error_mean=error_mean,
+        numbers={"elbow": elbows["elbow_n"], "n_90": n_90, "error": error, "error_mean": error_mean},
         recall=recall,
-        recall_n=np.arange(1, recall.shape[-1] + 1),
         scores={"elbow": elbows["elbow_n"], "mass": effective},
     )
 

@@ -7,6 +7,7 @@ their cost, not their sum, equals that of the same N in all heads. Statistics of
 losses from other sequences.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -214,18 +215,13 @@ class Heads:
     """Which heads exist."""
     counts: NDArray[np.int64]
     """Keys that each query of a layer may attend to, (layers, queries)."""
-    elbow: NDArray[np.float64] | None = None
-    """N at the elbow of separability."""
-    n_90: NDArray[np.float64] | None = None
-    """Mean number of keys that hold 90 % of the weight at the last query of the study."""
-    error: NDArray[np.float64] | None = None
-    """Mean smallest N from which the error of renormalised weights stays below 10 %, at the same query."""
-    error_mean: NDArray[np.float64] | None = None
-    """The same of the error that is left if the mean stands for the rest."""
+    numbers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Numbers of keys that budgets are proportional to, by name. ``elbow``: N at the elbow of separability; ``n_90``:
+    mean number of keys that hold 90 % of the weight at the last query of the study; ``error``: mean smallest N from
+    which the error of renormalised weights stays below 10 %, at the same query; ``error_mean``: the same of the error
+    that is left if the mean stands for the rest."""
     recall: NDArray[np.float64] | None = None
-    """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
-    recall_n: NDArray[np.int64] | None = None
-    """Ascending."""
+    """Mean Recall at each N from 1 on, (layers, heads, N)."""
     mass_keys: NDArray[np.float64] | None = None
     """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``count_mass_keys``."""
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -274,9 +270,8 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     policies: list[Policy] = [*build_same_n(keys, same), SinkAndRecent(sink, keys - sink)]
     proportional = {
         name: scale_budgets(scores, cost, heads)
-        for name in ("elbow", "n_90", "error", "error_mean")
-        for scores in (getattr(heads, name),)
-        if scores is not None and np.isfinite(scores[heads.present]).any()
+        for name, scores in heads.numbers.items()
+        if np.isfinite(scores[heads.present]).any()
     }
     for name, budgets in proportional.items():
         setting = f"mean N={budgets[heads.present].mean():.4g}"
@@ -287,7 +282,7 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
             budgets[heads.present] = _make_rng(seed, 0, n).permutation(budgets[heads.present])
             policies.append(LargestKeys("random_budgets", f"draw {n}", budgets))
     if heads.recall is not None:
-        threshold, budgets = fit_recall_budgets(cost, heads)
+        threshold, budgets = fit_recall_budgets(heads.recall, cost, heads)
         policies.append(LargestKeys("recall", f"r={threshold:.4g}", budgets))
     if heads.mass_keys is not None:
         share = float(np.interp(cost, heads.mass_keys, SHARES))
@@ -328,17 +323,13 @@ def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[LargestKeys]:
             yield LargestKeys(f"{name}_window{end}", setting, same, by, rest, sink, recent)
 
 
-def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
+def fit_recall_budgets(recall: NDArray[np.float64], cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
     """Recall r of all heads at a given cost, and the N of each head from which on its mean Recall stays at r or above.
 
     This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
-
-    ``ValueError`` if Recall of the heads is not known.
     """
-    if heads.recall is None or heads.recall_n is None:
-        raise ValueError("Recall of the heads is not known")
-    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
-    numbers = np.append(heads.recall_n, heads.most)
+    staying = np.minimum.accumulate(recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
+    numbers = np.append(np.arange(1, recall.shape[-1] + 1), heads.most)
 
     def find_budgets(threshold: float) -> NDArray[np.int64]:
         budgets: NDArray[np.int64] = np.take(numbers, (~(staying >= threshold)).sum(axis=-1))
@@ -380,11 +371,12 @@ def _find_nearest(
     budgets: Callable[[float], NDArray[np.int64]], parameters: NDArray[np.float64], cost: float, heads: Heads
 ) -> float:
     """The parameter whose budgets have the nearest cost; ``parameters`` ascend, and so do their costs."""
-    low, high = 0, len(parameters) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if heads.compute_cost(budgets(parameters[middle])) <= cost else (low, middle)
-    return float(min(parameters[[low, high]], key=lambda one: abs(heads.compute_cost(budgets(one)) - cost)))
+
+    def compute_cost(parameter: float) -> float:
+        return heads.compute_cost(budgets(parameter))
+
+    above = min(max(1, bisect_right(parameters, cost, key=compute_cost)), len(parameters) - 1)
+    return float(min(parameters[max(0, above - 1) : above + 1], key=lambda one: abs(compute_cost(one) - cost)))
 
 
 def _make_rng(seed: int, *key: int) -> np.random.Generator:

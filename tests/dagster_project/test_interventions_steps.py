@@ -140,13 +140,13 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home, sources: Sour
     for row in rows(home, "selection_means"):
         curves.setdefault((row["layer"], row["head"]), []).append((row["precision"], row["recall"]))
     for place, curve in curves.items():
-        assert heads.elbow[place] == pytest.approx(find_elbow(curve)["elbow_n"] or np.nan, nan_ok=True)
+        assert heads.numbers["elbow"][place] == pytest.approx(find_elbow(curve)["elbow_n"] or np.nan, nan_ok=True)
     counted = [np.searchsorted(np.sort(one)[::-1].cumsum(), 0.9 * one.sum()) + 1 for one in weights(sources)]
-    np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
+    np.testing.assert_allclose(heads.numbers["n_90"], np.reshape(counted, (4, 2, -1)).mean(axis=0))
     for row in rows(home, "key_budgets"):
         if row["query"] == sources.query:
-            place = row["layer"], row["head"]
-            assert (heads.error[place], heads.error_mean[place]) == (row["n_renormalised_10"], row["n_mean_10"])
+            found = [heads.numbers[name][row["layer"], row["head"]] for name in ("error", "error_mean")]
+            assert found == [row["n_renormalised_10"], row["n_mean_10"]]
     known = [one[one > 0] / one.sum() for one in weights(sources)]
     entropies = np.exp([-(p * np.log(p)).sum() for p in known])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)

@@ -306,9 +306,9 @@ def drawn(seed: int = 0) -> Heads:
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
     n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
-    keys = {"n_90": n_90, "error": n_90[::-1], "error_mean": n_90[:, ::-1]}
+    numbers = {"elbow": elbow, "n_90": n_90, "error": n_90[::-1], "error_mean": n_90[:, ::-1]}
     mass_keys = np.linspace(1, 30, len(SHARES))
-    return Heads(PRESENT, COUNTS, elbow, recall=recall, recall_n=GRID, mass_keys=mass_keys, scores=scores, **keys)
+    return Heads(PRESENT, COUNTS, numbers, recall, mass_keys, scores)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -356,7 +356,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int) -> None:
         assert (budgets != elbow)[PRESENT].any()
     assert (shuffled[0] != shuffled[1]).any()
     unknown = np.full(PRESENT.shape, np.nan)
-    bare = build_policies(16, Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown))
+    bare = build_policies(16, Heads(PRESENT, COUNTS, {"elbow": unknown, "n_90": unknown}))
     assert {policy.name for policy in bare} == {*SAME_N, *WINDOWED, "sink_recent", "full_heads_random"}
 
 
@@ -364,7 +364,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int) -> None:
 def test_budgets_are_proportional_to_what_they_follow(name: str) -> None:
     heads = drawn()
     (policy,) = [policy for policy in build_policies(16, heads) if policy.name == name]
-    scores = getattr(heads, name)
+    scores = heads.numbers[name]
     assert isinstance(policy, LargestKeys)
     known = PRESENT & np.isfinite(scores) & (policy.budgets < CONTEXT)
     scale = np.median((policy.budgets / scores)[known])
@@ -379,15 +379,13 @@ def test_budgets_are_proportional_to_what_they_follow(name: str) -> None:
 def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
     heads = drawn()
     assert heads.recall is not None
-    threshold, budgets = fit_recall_budgets(target, heads)
+    threshold, budgets = fit_recall_budgets(heads.recall, target, heads)
     for layer, head in zip(*PRESENT.nonzero(), strict=True):
         curve, n = heads.recall[layer, head], budgets[layer, head]
         assert (curve[n - 1 :] >= threshold).all()
         assert n == 1 or curve[n - 2] < threshold
     assert budgets[PRESENT].max() > 1  # the first N that has it would be 1 in every head
     assert slow_cost(budgets) == pytest.approx(target, abs=1)
-    with pytest.raises(ValueError, match="Recall of the heads is not known"):
-        fit_recall_budgets(target, Heads(PRESENT, COUNTS))
 
 
 def test_full_heads_are_those_of_the_highest_scores() -> None:
