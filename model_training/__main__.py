@@ -267,88 +267,67 @@ def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[s
     }
 
 
-@dataclass
 class Training:
-    """A training run that can be stopped and continued."""
+    """A training run that is saved in the folder ``state`` and continued from there; checkpoints go below ``out``."""
 
-    recipe: Recipe
-    state: Path
-    """Folder of the saved state and of the measurements so far."""
-    out: Path
-    """Folder of the checkpoints, one in each."""
-    tokenizer: PreTrainedTokenizerFast
-
-    def __post_init__(self) -> None:
-        torch.manual_seed(self.recipe.seed)
-        self.generator = torch.Generator().manual_seed(self.recipe.seed)
-        self.model = build_model(self.recipe)
+    def __init__(self, recipe: Recipe, state: Path, out: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.recipe, self.file, self.out, self.tokenizer = recipe, state / "state.pt", out, tokenizer
+        torch.manual_seed(recipe.seed)
+        self.generator = torch.Generator().manual_seed(recipe.seed)
+        self.model = build_model(recipe)
         decayed = [p for p in self.model.parameters() if p.ndim > 1]
         plain = [p for p in self.model.parameters() if p.ndim == 1]
         self.optimizer = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": self.recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+            [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}],
             betas=(0.9, 0.95),
             fused=True,
         )
-        self.step = 0
-        self.seconds = 0.0
-        self.marks: list[dict[str, Any]] = []
-        self.file = self.state / "state.pt"
+        self.done: dict[str, Any] = {"recipe": asdict(recipe), "step": 0, "seconds": 0.0, "marks": []}
         if self.file.exists():
             self._continue()
 
     def _continue(self) -> None:
         saved = torch.load(self.file, weights_only=True)
-        if saved["recipe"] != json.dumps(asdict(self.recipe)):
-            raise SystemExit(f"{self.file} was saved with another recipe: {saved['recipe']}; use another --state")
+        if (recipe := saved["done"]["recipe"]) != self.done["recipe"]:
+            raise SystemExit(f"{self.file} was saved with another recipe: {recipe}; use another --state")
+        self.done = saved["done"]
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.generator.set_state(saved["generator"])
-        self.step, self.seconds = saved["step"], saved["seconds"]
-        self.marks = json.loads(saved["marks"])
 
     def _save(self) -> None:
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         partial = self.file.with_suffix(".partial")
-        torch.save(
-            {
-                "recipe": json.dumps(asdict(self.recipe)),
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "generator": self.generator.get_state(),
-                "step": self.step,
-                "seconds": self.seconds,
-                "marks": json.dumps(self.marks),
-            },
-            partial,
-        )
+        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        torch.save({"done": self.done, **parts, "generator": self.generator.get_state()}, partial)
         partial.replace(self.file)
 
     def run(self, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]) -> None:
         """Train to the last step; measure, print and save at the marks of the recipe."""
         compiled = torch.compile(self.model)
         for mark in self.recipe.marks:
-            if mark < self.step or any(done["step"] == mark for done in self.marks):
+            if any(done["step"] >= mark for done in self.done["marks"]):
                 continue
             started = time.monotonic()
-            running = [self._take_step(compiled, streams) for _ in range(mark - self.step)]
-            self.seconds += time.monotonic() - started
+            running = [self._take_step(compiled, streams) for _ in range(mark - self.done["step"])]
+            self.done["seconds"] += time.monotonic() - started
             train = {"train": float(np.mean(running[-100:]))} if running else {}
-            self.marks.append({"step": self.step, **train, **measure(self.model, held_out)})
-            print(json.dumps(self.marks[-1]), flush=True)
+            self.done["marks"].append({"step": mark, **train, **measure(self.model, held_out)})
+            print(json.dumps(self.done["marks"][-1]), flush=True)
             if self.recipe.checkpoints:
-                write_checkpoint(self.model, self.tokenizer, self.out / f"step{self.step}")
+                write_checkpoint(self.model, self.tokenizer, self.out / f"step{mark}")
             self._save()
 
     def _take_step(self, compiled: Any, streams: dict[str, torch.Tensor]) -> float:
         for group in self.optimizer.param_groups:
-            group["lr"] = compute_learning_rate(self.step, self.recipe)
+            group["lr"] = compute_learning_rate(self.done["step"], self.recipe)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = compute_token_losses(compiled, *draw_batch(streams, self.recipe, self.generator))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.step += 1
+        self.done["step"] += 1
         return loss.item()
 
 
@@ -398,7 +377,7 @@ def main() -> None:
     training.run(streams, held_out)
     if not recipe.checkpoints:
         write_checkpoint(training.model, tokenizer, out)
-    record = {"recipe": asdict(recipe), "hours": training.seconds / 3600, "marks": training.marks}
+    record = {"recipe": asdict(recipe), "hours": training.done["seconds"] / 3600, "marks": training.done["marks"]}
     (given.state / "training.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
 
 

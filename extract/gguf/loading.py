@@ -203,10 +203,9 @@ def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
 
 def check_count(model: GgufModel, built: PreTrainedModel) -> None:
     """Refuse (``UserError``) a file with more or fewer numbers than its model, of which a reader has cut some off."""
-    further = tuple(f"blk.{built.config.num_hidden_layers + layer}." for layer in range(model.further_layers))
-    stored = sum(
-        tensor.elements for name, tensor in model.header.tensors.items() if not (further and name.startswith(further))
-    )
+    predicting = range(model.read_count("nextn_predict_layers") or 0)  # later tokens, which the model does without
+    further = tuple(f"blk.{built.config.num_hidden_layers + layer}." for layer in predicting)
+    stored = sum(tensor.elements for name, tensor in model.header.tensors.items() if not name.startswith(further))
     if stored != (own := sum(parameter.numel() for parameter in built.parameters())):
         raise UserError(
             f"The weights of the model '{model.name}' are {stored:,} numbers, but {type(built).__name__} with its "

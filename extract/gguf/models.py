@@ -79,28 +79,15 @@ class GgufModel:
         """The architecture's name in GGUF."""
         return str(self.header.metadata["general.architecture"])
 
-    @property
-    def title(self) -> str | None:
-        """The model's name in the metadata, without control characters; None if it has none."""
-        value = self.header.metadata.get("general.name")
-        return escape_unprintable(value)[:NAME_LENGTH] or None if isinstance(value, str) else None
-
-    @property
-    def positions(self) -> int | None:
-        """Number of positions; None if the metadata does not say."""
-        value = self.header.metadata.get(f"{self.architecture}.context_length")
+    def read_count(self, entry: str) -> int | None:
+        """The number in an entry of the architecture; None if the metadata does not say."""
+        value = self.header.metadata.get(f"{self.architecture}.{entry}")
         return value if type(value) is int else None
 
     @property
     def elements(self) -> int:
         """Number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.header.tensors.values())
-
-    @property
-    def further_layers(self) -> int:
-        """Number of layers, counted among all, that predict later tokens and that the model does without."""
-        value = self.header.metadata.get(f"{self.architecture}.nextn_predict_layers", 0)
-        return value if type(value) is int else 0
 
     def describe_weights(self, dtype: str) -> str:
         """The types of the matrices in the file, most weights first, and what becomes of them in a model of ``dtype``.
@@ -120,8 +107,9 @@ class GgufModel:
             digest = hash_file(self.path)
         except OSError as error:
             self._refuse(f"cannot be read ({error.strerror}); check its permissions")
-        title = {"name": self.title} if self.title else {}
-        model = {"sha256": digest, QUANTISATION: self.describe_weights(dtype), **title}
+        model = {"sha256": digest, QUANTISATION: self.describe_weights(dtype)}
+        if isinstance(title := self.header.metadata.get("general.name"), str) and title:
+            model["name"] = escape_unprintable(title)[:NAME_LENGTH]
         return {"model": model, "tokenizer": {OTHER_FILES: digest}}
 
     def check(self) -> None:
@@ -133,8 +121,8 @@ class GgufModel:
             self._refuse(f"holds no model, but is of type {str(kind)[:20]!a} (general.type); give the file of a model")
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
             self._refuse(f"is one of {str(parts)[:20]!a} files of a model; merge them: llama-gguf-split --merge")
-        layers, tensors = metadata.get(f"{self.architecture}.block_count"), len(self.header.tensors)
-        if type(layers) is int and layers > tensors:  # a model of so many would take long to build
+        layers, tensors = self.read_count("block_count"), len(self.header.tensors)
+        if layers is not None and layers > tensors:  # a model of so many would take long to build
             self._refuse(f"has {self.architecture}.block_count {layers}, but at most {tensors:,} fits its tensors")
         self._check_tokenizer()
         self._check_contents()

@@ -184,7 +184,7 @@ def check_model(description: Checkpoint | GgufModel, context_length: int) -> Non
     A GGUF file has been checked when it was opened, except for its positions.
     """
     if isinstance(description, GgufModel):
-        check_positions(description.name, description.positions, context_length)
+        check_positions(description.name, description.read_count("context_length"), context_length)
         return
     check_checkpoint(description)
     description.check_tokenizer()
