@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -508,14 +509,10 @@ def test_models_that_cannot_be_captured_are_refused_by_name(make: Callable[[], P
 @pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-J"])
 def test_errors_of_the_models_own_are_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("Language unknown.\nSet one.")
-    monkeypatch.setattr(model_of(name).base_model, "forward", partial(fail, error))
+    monkeypatch.setattr(model_of(name).base_model, "forward", Mock(side_effect=error))
     with pytest.raises(UserError, match=f"ForCausalLM cannot read {KEYS} plain tokens: .*Language unknown") as refusal:
         probe(model_of(name), ids(1))
     assert "\n" not in str(refusal.value)
-
-
-def fail(error: Exception, *_: object, **__: object) -> NoReturn:
-    raise error
 
 
 def test_windows_narrower_than_the_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -32,7 +33,6 @@ from extract.effects.ablation import (
     estimate_ablation_bytes,
 )
 from extract.effects.interventions import (
-    Call,
     Edit,
     Recorder,
     compare_losses,
@@ -209,14 +209,10 @@ def test_what_cannot_be_edited_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_errors_are_passed_on_and_the_model_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def __call__(self, _call: Call) -> Tensor:
-            raise RuntimeError("expected scalar type Half")
-
     name = "Llama 2, Llama 3"
     model, expected = model_of(name), plain(model_of(name))
     with pytest.raises(RuntimeError, match="scalar type Half"):
-        edited(name, Broken())
+        edited(name, Mock(side_effect=RuntimeError("expected scalar type Half")))
     assert one_pass._replaced.get() is None
     resumable = ResumableModel(model, attention_of(name), sequence())
     passed = resumable.run_plain(sequence(), (2,))
@@ -422,13 +418,6 @@ def opened(folder: Path) -> OpenedModel:
     return open_study(settings(folder), store(folder))
 
 
-def test_the_model_is_the_one_that_was_captured(folder: Path, opened: OpenedModel) -> None:
-    assert type(opened.model).__name__ == "Qwen3ForCausalLM"
-    np.testing.assert_array_equal(opened.tokens, store(folder).read("tokens", ...))
-    assert opened.attention.path == "AttentionInterface"
-    assert opened.select_held_out(3).shape == (3, CONTEXT)
-
-
 def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel) -> None:
     ids = opened.select_ids(SEQUENCES)
     means = compute_mean_of_others(compute_mean_outputs(opened.model, opened.attention, ids), 1)
@@ -443,7 +432,8 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel
     assert "there is only one; set sequences to 2 or more" in read_refusal(compute_mean_of_others, alone, 0)
 
 
-def test_heads_are_those_of_the_model_with_the_keys_that_their_windows_show(opened: OpenedModel) -> None:
+def test_heads_are_those_of_the_model_with_the_keys_that_their_windows_show(folder: Path, opened: OpenedModel) -> None:
+    np.testing.assert_array_equal(opened.tokens, store(folder).read("tokens", ...))
     heads = measure_heads(opened, sequences=2)
     assert heads.present.tolist() == [[True] * 4] * 3
     assert heads.counts[0].tolist() == [*range(1, CONTEXT + 1)]
@@ -468,17 +458,11 @@ def test_a_study_without_a_model_and_a_model_that_has_changed(folder: Path, tmp_
 
 
 def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def described(given: ExtractionSettings) -> object:
-        asked.append(given.model.revision)
-        raise UserError
-
     inputs = {"model": {"id": "acme/tiny", "commit": "c0ffee"}, "corpus": {}}
     monkeypatch.setattr(SequenceStore, "provenance", {"inputs": inputs})
-    monkeypatch.setattr(models, "describe", described)
+    monkeypatch.setattr(models, "describe", described := Mock(side_effect=UserError))
     refusal(folder, model={"id": "acme/tiny", "revision": "main"})
-    assert asked == ["c0ffee"]
+    assert [call.args[0].model.revision for call in described.call_args_list] == ["c0ffee"]
 
 
 def test_more_sequences_than_the_study_has(opened: OpenedModel) -> None:
@@ -488,11 +472,8 @@ def test_more_sequences_than_the_study_has(opened: OpenedModel) -> None:
 
 
 def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> object:
-        raise torch.OutOfMemoryError
-
     policies = [LargestKeys("same_n", "N=2", np.full((3, 4), 2))]
     held_out = opened.select_held_out(2)
-    monkeypatch.setattr(opened.model.model.norm, "forward", full)
+    monkeypatch.setattr(opened.model.model.norm, "forward", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):
         measure_policy_losses(opened.model, opened.attention, held_out[0], policies)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -107,10 +108,8 @@ def test_weights_are_read_once_to_where_they_stay(checkpoint: Path, monkeypatch:
 
 
 def test_a_model_larger_than_the_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> object:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
-
-    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", full)
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", Mock(side_effect=full))
     said = "cannot be loaded: CUDA out of memory. Tried .*; set dtype: bfloat16 or device_map: auto"
     assert re.search(said, refusal(checkpoint))
 

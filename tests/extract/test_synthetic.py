@@ -1,7 +1,6 @@
 """The synthetic study: what lands is drawn from what was planted, resumes to the same bytes, and refuses the rest."""
 
 from dataclasses import replace
-from math import cos, exp
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.tiny import tree
+from tests.geometry.test_assumed import read_phases
 
 KEYS, SEQUENCES = 96, 5
 QUERIES = (40, 95)
@@ -80,24 +80,11 @@ def test_queries_share_all_but_where_the_phases_end() -> None:
 # --- what lands ---
 
 
-def profile(head: PlantedHead, keys: int) -> np.ndarray:
-    """Assumption 3 as the paper prints it, one position after the other."""
-    known, shape = head.assumed, []
-    for i in range(1, keys):
-        if i <= known.t_1:
-            shape.append(1.0)
-        elif i <= known.t_2:
-            shape.append(1 + known.eta * cos(known.omega * i))
-        else:
-            shape.append(exp(known.eta_growth * (i - known.t_2)))
-    return np.array([known.p_sink, *((1 - known.p_sink) * np.array(shape) / sum(shape))])
-
-
 def weights_are_those_of(heads: list[PlantedHead], attention: np.ndarray) -> bool:
     """Over the query's own keys; those after it have exactly none."""
     for head in heads:
         row, keys = attention[:, QUERIES.index(head.query), head.layer, head.head], head.query + 1
-        if not np.allclose(row[:, :keys], profile(head, keys), rtol=1e-5) or row[:, keys:].any():
+        if not np.allclose(row[:, :keys], read_phases(head.assumed, keys), rtol=1e-5) or row[:, keys:].any():
             return False
     return True
 
@@ -135,7 +122,8 @@ def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
     np.testing.assert_array_equal(together["values"], alone["values"])
     np.testing.assert_array_equal(together["attention"][1:], alone["attention"])
     residuals = [
-        np.log(together["attention"][q, 0, 0, 1:41]) - np.log(profile(plant_heads(both)[12 * q], query + 1)[1:41])
+        np.log(together["attention"][q, 0, 0, 1:41])
+        - np.log(read_phases(plant_heads(both)[12 * q].assumed, query + 1)[1:41])
         for q, query in enumerate(QUERIES)
     ]
     assert abs(np.corrcoef(residuals)[0, 1]) < 0.6  # each query has noise of its own

@@ -225,9 +225,3 @@ def test_radii_are_distances(kind: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9 * distances.max())
         assert curve.precision[all_selected] == counts.precision[size - 1]
         assert curve.recall[first_left_out] == counts.recall[size - 1]
-
-
-def test_a_curve_is_in_the_unit_of_the_values() -> None:
-    weights, values = random_head(9, 2, 0)
-    small, large = (separation_curve(weights, np.ldexp(values.astype(float), by), 7) for by in (0, 60))
-    np.testing.assert_array_equal(large.radius, np.ldexp(small.radius, 60))

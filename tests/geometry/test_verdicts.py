@@ -67,13 +67,9 @@ def adjust_by_closure(p: list[float]) -> list[float]:
     return [max(min(1.0, len(s) * min(p[i] for i in s)) for s in every if index in s) for index in range(len(p))]
 
 
-def assert_holm(correct: Callable[[list[float]], list[float]], p: list[float]) -> None:
-    np.testing.assert_allclose(correct(p), adjust_by_closure(p))
-
-
 @given(st.lists(st.floats(0, 1), max_size=7))
 def test_holm_equals_the_closed_test(p: list[float]) -> None:
-    assert_holm(correct_holm, p)
+    np.testing.assert_allclose(correct_holm(p), adjust_by_closure(p))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +81,8 @@ def test_holm_equals_the_closed_test(p: list[float]) -> None:
     ],
 )
 def test_other_corrections_would_be_noticed(wrong: Callable[[list[float]], list[float]]) -> None:
-    with pytest.raises(AssertionError):
-        assert_holm(wrong, [0.04, 0.01, 0.012, 0.03])
+    p = [0.04, 0.01, 0.012, 0.03]
+    assert not np.allclose(wrong(p), adjust_by_closure(p))
 
 
 def needed(distance: float, claims: int = 29) -> int | None:
