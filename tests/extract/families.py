@@ -323,6 +323,11 @@ def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
     return torch.randint(2, VOCABULARY, (batch, keys), generator=torch.Generator().manual_seed(1))
 
 
+def sequence() -> Tensor:
+    """Token ids of one text (K,)."""
+    return ids(1)[0]
+
+
 def made(family: Family | Refused) -> PreTrainedModel:
     """A seeded random model of a family."""
     torch.manual_seed(0)

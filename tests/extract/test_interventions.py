@@ -60,6 +60,7 @@ from tests.extract.families import (
     every_kind_through_the_interface,
     ids,
     model_of,
+    sequence,
 )
 from tests.extract.memory import Held
 from tests.extract.tiny import VOCABULARY, WINDOW, spread_out, text, tiny_model, write_checkpoint
@@ -80,10 +81,6 @@ SHARING = ("Gemma 3n", "Gemma 4, shared")
 @pytest.fixture(autouse=True)
 def _few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablation, "SELECTED", 4)
-
-
-def sequence() -> Tensor:
-    return ids(1)[0]
 
 
 def plain(model: PreTrainedModel, tokens: Tensor | None = None) -> Tensor:

@@ -37,6 +37,7 @@ from tests.extract.families import (
     ids,
     model_of,
     plain_of,
+    sequence,
 )
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
@@ -51,10 +52,6 @@ NOTICED = 2e-3
 @pytest.fixture(autouse=True)
 def _several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 4 * 2 * 4 * KEYS * 7)
-
-
-def sequence() -> Tensor:
-    return ids(1)[0]
 
 
 ALL = SinkAndRecent(KEYS, 1)

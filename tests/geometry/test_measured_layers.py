@@ -125,12 +125,9 @@ def test_memory_is_bounded(keys: int, head_dim: int) -> None:
     rng, queries = np.random.default_rng(1), [keys // 2, *range(keys - 8, keys)]
     values = rng.standard_normal((KV_HEADS, keys, head_dim)).astype(np.float32)
     sizes = {"query": len(queries), "head": HEADS, "kv_head": KV_HEADS, "key": keys, "n": queries[-1], "kappa": 1}
-
-    def draw() -> np.ndarray:
-        return np.full((HEADS, keys), 1 / keys, np.float32)
-
     for asked in (queries[:1], queries):  # what is imported and compiled only once has been before it is counted
         out = make_filled(sizes | {"query": len(asked)})
-        _, peak = trace(partial(measure_layer, (draw() for _ in asked), values, [0] * len(asked), asked, out))
+        weights = (np.full((HEADS, keys), 1 / keys, np.float32) for _ in asked)
+        _, peak = trace(partial(measure_layer, weights, values, [0] * len(asked), asked, out))
     bound = estimate_layer_bytes({"query": len(queries), "key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     assert bound / 8 < peak + values.nbytes <= bound

@@ -176,17 +176,9 @@ def count_oscillating(*, oscillates: bool, heads: int = 16, sequences: int = 8) 
     for head in range(heads):
         rng = np.random.default_rng([head, oscillates])
         t_2 = int(512 * rng.uniform(0.6, 0.8))
-        assumed = AssumedHead(
-            lambda_sink=0.2,
-            beta=0.1,
-            rho_0=0.0,
-            p_sink=0.4,
-            eta=0.3 * oscillates,
-            eta_growth=rng.uniform(0.01, 0.04),
-            omega=rng.uniform(0.1, 0.5),
-            t_1=int(512 * rng.uniform(0.1, 0.2)) if oscillates else t_2,
-            t_2=t_2,
-        )
+        wave = {"eta": 0.3 * oscillates, "eta_growth": rng.uniform(0.01, 0.04), "omega": rng.uniform(0.1, 0.5)}
+        t_1 = int(512 * rng.uniform(0.1, 0.2)) if oscillates else t_2
+        assumed = AssumedHead(lambda_sink=0.2, beta=0.1, rho_0=0.0, p_sink=0.4, t_1=t_1, t_2=t_2, **wave)
         noise = np.exp([0.3 * correlated_noise(512, 4.5, rng) for _ in range(sequences)])
         chosen.append(fit_phases((weight_profile(assumed, 512) * noise).mean(axis=0)).variant)
     return sum(variant in {"tied", "untied"} for variant in chosen)

@@ -64,19 +64,19 @@ def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"slope": 0.0, "slope_of_sums": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
-    ids=lambda part: "without " + " and ".join(part),
+    ("wrong", "floor"),
+    [
+        ({"slope": 0.0, "slope_of_sums": 0.0, "trifle": 0.0}, scan.FLOOR),
+        ({"bend": 0.0, "trifle": 0.0}, scan.FLOOR),
+        ({}, 0.0),
+    ],
 )
-def test_an_error_bound_without_one_of_its_parts_would_not_hold(wrong: dict[str, float]) -> None:
+def test_an_error_bound_without_one_of_its_parts_or_a_floor_would_not_hold(
+    wrong: dict[str, float], floor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "FLOOR", floor)
     rng = np.random.default_rng(5)
     assert any(max(error_shares(*extreme_head(rng, np.float64), sink=True, **wrong)) > 1 for _ in range(60))
-
-
-def test_an_error_bound_without_a_floor_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "FLOOR", 0.0)
-    rng = np.random.default_rng(5)
-    assert any(max(error_shares(*extreme_head(rng, np.float64), sink=True)) > 1 for _ in range(60))
 
 
 @pytest.mark.one_case

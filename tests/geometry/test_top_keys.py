@@ -22,15 +22,14 @@ def slow(weights: np.ndarray, values: np.ndarray, n: int, count: int) -> Found:
     exact = oracle.rational(weights, values)
     energy = sums(exact, order[:n])
     top = order[:count]
+    of_each = [within(order, sums(exact, order[:m]), m) for m in range(1, len(top) + 1)]
     return {
         "key": np.array(top),
         "weight": weights[top].astype(np.float64),
         "contribution": np.linalg.norm(y[top], axis=1),
         "relative_distance": np.linalg.norm(s - y[top], axis=1) / np.linalg.norm(s),
         "within_r_min": within(order, energy, n)[:count],
-        "within_r_min_at": np.stack([within(order, sums(exact, order[:m]), m) for m in range(1, len(top) + 1)], axis=1)[
-            :count
-        ],
+        "within_r_min_at": np.stack(of_each, axis=1)[:count],
     }
 
 
