@@ -48,13 +48,6 @@ def draw(rng: np.random.Generator, keys: int = 40, head_dim: int = 6) -> dict[st
     }
 
 
-def join_layers(drawn: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The layers of several sequences as those of one."""
-    axes = {"attention": 1, "values": 0, "first_key": 1, "learned_sink": 1}
-    joined = {name: np.concatenate([each[name] for each in drawn], axis) for name, axis in axes.items()}
-    return drawn[0] | joined
-
-
 def write_tensors(home: Home, sequences: list[dict[str, np.ndarray]], specs: Any = TENSORS, **known: object) -> None:
     """Create a data root with the tensors of drawn sequences alone, of which that provenance is known."""
     home.prepare()

@@ -1,11 +1,9 @@
 """The assets of a study, made by calling their records, without Dagster; and records as if their code had changed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
@@ -16,10 +14,9 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
-from storage.files.parts import locate_part, read_part, write_parts
+from storage.files.parts import read_part
 from storage.files.places import LocalPlace
 from storage.warehouse.landing import Landing
-from storage.warehouse.rows import MEASURED
 from tests.storage.studies import MetricArrays
 
 EFFECTS = ("head_ablation", "sparsified_loss")
@@ -67,17 +64,6 @@ def find_measured(home: Home, name: str, table: str, layer: int = 0) -> Path:
     """The only part of a measured table of a layer."""
     (path,) = Path(str(home.metrics(name))).glob(f"layer-{layer:03}-*/{table}.parquet")
     return path
-
-
-def change_measured(
-    home: Home, name: str, table: str, change: Callable[[pa.RecordBatch], pa.RecordBatch], layer: int = 0
-) -> None:
-    """Write the parts of a layer again with other rows of a table, as valid as before."""
-    metrics = work(home, name).sources.metrics
-    inputs = metrics.build_inputs(layer)
-    parts = {of: read_part(locate_part(metrics.folder, of, inputs)) for of in MEASURED}
-    rows = [(of, change(batch) if of == table else batch) for of, part in parts.items() for batch in part]
-    write_parts(metrics.folder, MEASURED, rows, inputs, metrics.read_libraries() or {})
 
 
 def summarise(

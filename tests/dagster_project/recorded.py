@@ -18,19 +18,14 @@ LOST = {"model": "embedded", "corpus": "/nowhere/at/all.txt", "context_length": 
 """A study whose text is not there."""
 
 
-def write_studies(home: Path, **studies: object) -> None:
-    """Write the studies file, atomically, since a daemon may read it."""
+def write_studies(home: Path, **studies: object) -> Home:
+    """A data root with these studies and families; their file is written atomically, since a daemon may read it."""
     (home / "studies.yaml.new").write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
     (home / "studies.yaml.new").rename(home / "studies.yaml")
+    return Home(home)
 
 
 def change(home: Path, **changes: object) -> None:
     """Give the recorded study ``mine`` other settings."""
     studies = yaml.safe_load((home / "studies.yaml").read_text(encoding="utf-8"))["studies"]
     write_studies(home, **studies | {"mine": studies["mine"] | changes})
-
-
-def home_with(folder: Path, **studies: object) -> Home:
-    """A data root with these studies and families."""
-    write_studies(folder, **studies)
-    return Home(folder)

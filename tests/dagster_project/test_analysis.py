@@ -166,19 +166,6 @@ def test_parts_of_a_model_keep_their_own_attention() -> None:
 # --- what is refused ---
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("", "has 1 token with <s> before it, but a query needs a key before it"),
-        (text(200), "reads at most 64; give a shorter text"),
-        ("half a \ud83d", "not UTF-8 at character 8"),
-    ],
-)
-def test_texts_that_cannot_be_measured_are_refused(given: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        analyze(tiny_model(), TOKENIZER, given)
-
-
 def test_characters_that_the_tokenizer_does_not_know_are_told_or_refused(caplog: pytest.LogCaptureFixture) -> None:
     letters = Tokenizer(models.BPE({letter: index for index, letter in enumerate("ab ")}, []))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters)
@@ -208,13 +195,16 @@ def test_a_tokenizer_of_another_model_is_refused() -> None:
         ({"n": 99}, ValueError, "^n must be from 1 to [0-9]+, the number of keys before the query, got 99"),
         ({"query": 10_000}, ValueError, "^query must be from 1 to [0-9]+, the last position of the text, got 10000"),
         ({"n": 2.5}, TypeError, "^n must be a whole number, got 2.5"),
+        ({"text": ""}, UserError, "has 1 token with <s> before it, but a query needs a key before it"),
+        ({"text": text(200)}, UserError, "reads at most 64; give a shorter text"),
+        ({"text": "half a \ud83d"}, UserError, "not UTF-8 at character 8"),
         ({"text": b"some bytes"}, TypeError, "^text must be a str, or a list of them, got bytes"),
         ({"text": []}, ValueError, "got an empty list"),
         ({"text": ["a b", ""]}, UserError, r"has 1 token with <s> before it, .* \(text 2 of 2\)"),
         ({"model": TOKENIZER}, TypeError, "^model must be a model that transformers has loaded, got TokenizersBackend"),
     ],
 )
-def test_arguments_of_other_types_or_out_of_range_are_refused_by_their_names(
+def test_arguments_of_other_types_or_that_cannot_be_measured_are_refused_by_their_names(
     changed: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     given = {"model": tiny_model(), "text": TEXT} | changed
@@ -284,7 +274,7 @@ def test_a_pass_of_another_thread_computes_with_the_models_own_attention(archite
     expected = compute()
     with use_recorder(model):
         assert torch.equal(compute(), expected)
-    for layer in find_layers(model):
+    for layer in next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList)):
         inside = ExitStack()
         hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.enter_context(use_recorder(model)))
         with inside:
@@ -294,11 +284,6 @@ def test_a_pass_of_another_thread_computes_with_the_models_own_attention(archite
         hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.close())
         assert torch.equal(compute(), expected)
         hook.remove()
-
-
-def find_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
-    """The layers of a tiny model."""
-    return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
 
 
 # --- the page ---

@@ -12,26 +12,19 @@ from huggingface_hub import constants
 from dagster_project.assets import metrics
 from dagster_project.study.home import HOME_VARIABLE
 from extract import hub
-from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, run_apart
 
 WELL = "{model: embedded, corpus: embedded, context_length: 8, sequences: 8}"
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root in which nothing ever comes to be."""
-    return tmp_path_factory.mktemp("home")
-
-
 @pytest.mark.parametrize("name", ["../escape", "", "x" * 65, "a\x1b[2J"])
-def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> None:
+def test_names_that_are_no_safe_paths(tmp_path: Path, inputs: Path, name: str) -> None:
+    home = tmp_path / "home"
     complaint = attention_geometry("run", "--name", name, *settings(inputs), home=home).complaint
     assert "cannot be the name of a study; use up to 64 lower-case letters" in complaint
     assert complaint.isprintable()
-    assert files(home) == {}
-    assert not (home.parent / "escape").exists()
+    assert files(tmp_path).keys() <= {"home"}
 
 
 # --- studies.yaml ---
@@ -124,19 +117,13 @@ def fill_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.long  # a run that the disk stops at every stage
+@pytest.mark.long
 def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
     mine: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options, write = ("run", "--name", "mine", *settings(inputs)), SequenceStore.write
+    """As metrics are written; ``tests.extract`` fills it as tensors are."""
+    options, measure = ("run", "--name", "mine", *settings(inputs)), metrics.measure_rows
     with monkeypatch.context() as patch:
-        patch.setattr(SequenceStore, "write", lambda *given: (fill_disk if given[1] == 2 else write)(*given))
-        complaint = attention_geometry(*options, home=tmp_path).complaint
-    assert "The disk is full" in complaint
-    assert "keeps 2 of 4 sequences; free space and run again" in complaint
-    assert not (tmp_path / "metrics").exists()
-    with monkeypatch.context() as patch:
-        measure = metrics.measure_rows
         patch.setattr(metrics, "measure_rows", lambda *given, **_: (fill_disk if given[2] == 1 else measure)(*given))
         full = attention_geometry(*options, home=tmp_path)
     assert full.code == 1

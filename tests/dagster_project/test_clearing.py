@@ -90,7 +90,7 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert re.search(r"total +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
 
 
-def test_doctor_leaves_what_running_processes_work_on(copied: Path) -> None:
+def test_doctor_leaves_what_processes_work_on_and_replaced_stores_until_others_are_complete(copied: Path) -> None:
     mine, others = pages(os.getpid()), (HALF[1], HALF[5])
     litter(copied, *mine, *others, f"tensors/other.zarr.{HEX}.partial/zarr.json")
     with hold_lock(copied / "locks" / "mine.lock", "it", wait=0):
@@ -98,9 +98,6 @@ def test_doctor_leaves_what_running_processes_work_on(copied: Path) -> None:
     assert len(re.findall("kept: in use by a running process", cleaned)) == len(mine) + len(others)
     assert all((copied / name).exists() for name in (*mine, *others))
     assert not (copied / "tensors" / f"other.zarr.{HEX}.partial").exists()
-
-
-def test_doctor_keeps_replaced_stores_until_others_are_complete(copied: Path) -> None:
     Home(copied).tensors("mine").remove()
     litter(copied, f"tensors/mine.zarr.{HEX}.replaced/zarr.json")
     cleaned = attention_geometry("doctor", "--clean", home=copied).text
@@ -246,12 +243,12 @@ def test_a_store_that_is_a_link_is_read_and_not_replaced_or_deleted(copied: Path
     assert store.is_symlink()
 
 
-def full(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It recorded first, and ended in a traceback without having made any room."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     litter(copied, *HALF[:11])
     monkeypatch.setattr(opening, "register_studies", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied)
@@ -323,12 +320,6 @@ def flip(path: Path, draw: random.Random, kind: str) -> None:
     path.write_bytes(content)
 
 
-def restore(home: Home, whole: Path, path: Path) -> None:
-    shutil.copyfile(whole / path.relative_to(home.root), path)
-    shutil.rmtree(home.dagster)
-    shutil.copytree(whole / "dagster", home.dagster)
-
-
 def contents(home: Home) -> dict[str, str]:
     """A digest of all that can be read of results, by what it is; what is refused in a line is left out."""
     found = {}
@@ -382,7 +373,9 @@ def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str)
             assert done.code in {0, 1}
             assert "Traceback" not in done.errors
         named += bool(damaged)
-        restore(home, mine, path)
+        shutil.copyfile(mine / path.relative_to(home.root), path)
+        shutil.rmtree(home.dagster)
+        shutil.copytree(mine / "dagster", home.dagster)
     assert contents(home) == before
     assert find_unreadable_records(home) is None
     assert named or kind not in CHECKED

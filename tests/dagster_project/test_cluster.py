@@ -11,6 +11,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from dask import config as dask_config
 
@@ -28,7 +29,7 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import NAME, STUDY, join_layers, several, write_tensors
+from tests.dagster_project.drawn_study import NAME, STUDY, several, write_tensors
 from tests.dagster_project.driver import files
 from tests.memory import trace
 from tests.storage.earlier import rewrite
@@ -48,8 +49,12 @@ def on(address: str, study: Study = STUDY) -> Study:
 
 def with_tensors(home: Home, layers: int = LAYERS) -> Home:
     """A data root with tensors alone."""
-    drawn = several(layers * SEQUENCES // 2)  # of two layers each
-    write_tensors(home, [join_layers(drawn[first::SEQUENCES]) for first in range(SEQUENCES)])
+    drawn, axes = several(layers * SEQUENCES // 2), {"attention": 1, "values": 0, "first_key": 1, "learned_sink": 1}
+    sequences = []
+    for own in (drawn[first::SEQUENCES] for first in range(SEQUENCES)):  # of two layers each, which become those of one
+        joined = {name: np.concatenate([each[name] for each in own], axis) for name, axis in axes.items()}
+        sequences.append(own[0] | joined)
+    write_tensors(home, sequences)
     return home
 
 
@@ -153,13 +158,8 @@ def when_in_hand(held: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
 def test_fits_and_expectations_are_those_of_threads(
     threads: Home, dask: "LocalCluster", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere, parallel = (
-        Home(tmp_path),
-        (
-            *("assumption_similarity", "assumption_weights", "bounds_in_expectation"),
-            "separability",
-        ),
-    )
+    elsewhere = Home(tmp_path)
+    parallel = ("assumption_similarity", "assumption_weights", "bounds_in_expectation", "separability")
     for place in ("tensors", "metrics"):
         (tmp_path / place).symlink_to(threads.root / place)
     grid = {"head_dim": [4], "n_keys": [8], "n": [2], "beta": [1.0], "lambda_sink": [0.1, 1.0], "rho_0": [0.0]}
@@ -316,19 +316,18 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
             )
 
 
-def begun(root: Path) -> tuple[Home, Metrics, measuring._Layers]:
-    """A data root with the tensors of two layers, nothing of which is measured; as a task is told of them."""
-    home = with_tensors(Home(root), 2)
+def describe(home: Home) -> tuple[Metrics, measuring._Layers]:
+    """What is measured, and the tensors as a task is told of them."""
     metrics = open_metrics(home)
-    return home, metrics, measuring._Layers(home.tensors(NAME), metrics.folder, metrics.made_of, STUDY.analysis, None)
+    return metrics, measuring._Layers(home.tensors(NAME), metrics.folder, metrics.made_of, STUDY.analysis, None)
 
 
 @pytest.mark.parametrize("replaced_at", [0, 1, SEQUENCES - 1])
 def test_tensors_replaced_meanwhile_are_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced_at: int
 ) -> None:
-    home, metrics, layers = begun(tmp_path)
-    measure = measurement._measure_sequence
+    home, measure = with_tensors(Home(tmp_path), 2), measurement._measure_sequence
+    metrics, layers = describe(home)
 
     def replace(tensors: SequenceStore, queries: Any, analysis: Any, layer: int, sequence: int, *rest: Any) -> Any:
         if sequence == replaced_at:
@@ -355,18 +354,10 @@ def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 0.3)
-    with (
-        pytest.raises(
-            UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; check that it runs"
-        ),
-        cluster.use_scheduler("tcp://127.0.0.1:9"),
-    ):
-        pass
-    with (
-        pytest.raises(UserError, match=r"at tls://127.0.0.1:9 cannot be reached; .* with its certificates in Dask's"),
-        cluster.use_scheduler("tls://127.0.0.1:9"),
-    ):
-        pass
+    for how, said in (("tcp", "check that it runs"), ("tls", ".* with its certificates in Dask's")):
+        expected = rf"The Dask scheduler at {how}://127.0.0.1:9 cannot be reached; {said}"
+        with pytest.raises(UserError, match=expected), cluster.use_scheduler(f"{how}://127.0.0.1:9"):
+            pass
     assert dask_config.get("scheduler", None) is None, "nothing that is computed later waits for that client"
 
 
@@ -394,8 +385,7 @@ def test_memory_of_a_layer_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     for sequences in (4, 12):
         home = Home(tmp_path / str(sequences))
         write_tensors(home, several(sequences, keys=400))
-        metrics = open_metrics(home)
-        layers = measuring._Layers(home.tensors(NAME), metrics.folder, metrics.made_of, STUDY.analysis, None)
+        metrics, layers = describe(home)
         measuring._measure_one(0, layers=layers)  # what is imported or compiled once is there
         taken.append(trace(lambda layers=layers: measuring._measure_one(1, layers=layers))[1])
         bound = measurement.estimate_memory(metrics.tensors, STUDY.analysis)

@@ -23,7 +23,8 @@ from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
-from storage.files.parts import INPUTS
+from storage.files.parts import INPUTS, locate_part, read_part, write_parts
+from storage.warehouse.rows import MEASURED
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
 from tests.dagster_project.making import NAMES
@@ -196,7 +197,11 @@ def disordered(home: Path) -> None:
             columns[name][at] = wrong
         return pa.RecordBatch.from_pydict(columns, schema=batch.schema)
 
-    making.change_measured(Home(home), "mine", "selection_counts", change, layer=1)
+    metrics = making.work(Home(home), "mine").sources.metrics
+    inputs = metrics.build_inputs(1)
+    parts = {of: read_part(locate_part(metrics.folder, of, inputs)) for of in MEASURED}
+    rows = [(of, change(batch) if of == "selection_counts" else batch) for of, part in parts.items() for batch in part]
+    write_parts(metrics.folder, MEASURED, rows, inputs, metrics.read_libraries() or {})
     (making.find_measured(Home(home), "mine", "keys").parent / INPUTS).unlink()
 
 

@@ -125,10 +125,15 @@ def weights(mine: Path, inputs: Path) -> np.ndarray:
     return torch.stack(found, dim=1).numpy()
 
 
-def read_ids(mine: Path) -> np.ndarray:
+def ask(mine: Path, column: str, table: str) -> list[Any]:
+    """What the study has landed in a column."""
     with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
-        ids = connection.sql("SELECT token_id FROM tokens ORDER BY sequence, position").fetchall()
-    return np.array(ids, np.int64).reshape(SEQUENCES, CONTEXT)
+        found = connection.sql(f"SELECT {column} FROM {table} ORDER BY ALL").fetchall()
+    return [value for *_, value in found]
+
+
+def read_ids(mine: Path) -> np.ndarray:
+    return np.array(ask(mine, "sequence, position, token_id", "tokens"), np.int64).reshape(SEQUENCES, CONTEXT)
 
 
 def read_head(tree: Path, layer: int, head: int) -> dict[str, Any]:
@@ -138,8 +143,7 @@ def read_head(tree: Path, layer: int, head: int) -> dict[str, Any]:
 
 def test_nothing_is_said_of_the_machine(tree: Path, mine: Path, inputs: Path) -> None:
     """The tree is for others; the study's model and text are files of this machine."""
-    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
-        assert str(inputs) in str(connection.sql("SELECT provenance FROM studies").fetchall())
+    assert str(inputs) in str(ask(mine, "provenance", "studies"))
     assert not [path for path in tree.rglob("*.json") if str(inputs) in path.read_text(encoding="utf-8")]
     assert load(tree / "config.json")["model_name"] == "llama"
 
@@ -174,9 +178,8 @@ def test_examples_show_the_largest_weights_of_every_query(tree: Path, mine: Path
             there = shown > 0
             np.testing.assert_allclose(shown[there], of_text[there], atol=6e-5)
             found[one["sequence_id"]] = one["tokens"]
-    with duckdb.connect(str(mine / "warehouse" / "mine.duckdb"), read_only=True) as connection:
-        texts = connection.sql("SELECT token FROM tokens ORDER BY sequence, position").fetchall()
-    assert [text for sequence in sorted(found) for text in found[sequence]] == [text for (text,) in texts]
+    texts = ask(mine, "sequence, position, token", "tokens")
+    assert [text for sequence in sorted(found) for text in found[sequence]] == texts
 
 
 def test_metrics_of_rows_are_those_of_float64(tree: Path, mine: Path, weights: np.ndarray) -> None:

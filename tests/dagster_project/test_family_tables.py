@@ -10,7 +10,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dagster_project.analysis import families
 from dagster_project.analysis.families import Member, compute_family
@@ -28,12 +27,6 @@ LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 PLANTED = 5  # The member, of nine, from which on head 1 of layer 1 has a sink
 
 
-def draw_top_keys(generator: np.random.Generator) -> NDArray[np.int64]:
-    """The nine keys of each of four heads in six sequences by falling weight, and seven places without a key."""
-    order = generator.permuted(np.tile(np.arange(9), (6, 4, 1)), axis=-1)
-    return np.pad(order, ((0, 0), (0, 0), (0, 7)), constant_values=-1)
-
-
 def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = True) -> Member:
     """A made-up member of four heads, of which one attends to the sink from ``PLANTED`` on."""
     generator = np.random.default_rng(number)
@@ -42,6 +35,7 @@ def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = Tru
         sink[:, 3] += 0.6
     recall = generator.uniform(0.2, 0.4, (6, 4)) + number / 100
     recall[0, 0] = np.nan
+    order = generator.permuted(np.tile(np.arange(9), (6, 4, 1)), axis=-1)  # nine keys, and seven places without one
     return Member(
         study,
         np.arange(12).reshape(6, 2) + tokens,
@@ -55,7 +49,7 @@ def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = Tru
             "recall_of_random": (0.1, 0.08, 0.12, 6),
         },
         (("a_claim", "Heads separate", "supported" if number else "undecided", 0.01),),
-        draw_top_keys(generator),
+        np.pad(order, ((0, 0), (0, 0), (0, 7)), constant_values=-1),
     )
 
 

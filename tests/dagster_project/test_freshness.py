@@ -180,15 +180,11 @@ def test_a_statement_counts_if_it_decides_what_lands(monkeypatch: pytest.MonkeyP
 # --- what is lost, cut short or damaged ---
 
 
-def unfinished(home: Path) -> None:
-    zarr.open_group(home / "tensors" / "mine.zarr", mode="r+")["finished"][2:] = 0
-
-
 def test_layers_and_sequences_that_are_missing(copied: Path) -> None:
     (making.find_measured(Home(copied), "mine", "keys").parent / INPUTS).unlink()
     assert found(copied)["selection_metrics"] == "1 of 2 layers missing"
     assert tuple(found(copied)) == AFTER_METRICS
-    unfinished(copied)
+    zarr.open_group(copied / "tensors" / "mine.zarr", mode="r+")["finished"][2:] = 0
     assert found(copied)["tensors"] == "2 of 4 sequences missing"
 
 

@@ -252,20 +252,23 @@ def test_shards_make_the_same_study_and_none_may_be_missing(mine: Path, inputs: 
 
 
 @pytest.mark.parametrize(
-    ("held", "asked"), [(None, Shard(1, 2)), (Shard(1, 2), None), (Shard(1, 2), Shard(1, 3)), (None, None)]
+    ("held", "asked", "where"),
+    [
+        (None, Shard(1, 2), "one"),
+        (Shard(1, 2), None, "one"),
+        (Shard(1, 2), Shard(1, 3), "one"),
+        (None, None, "one"),
+        (Shard(1, 2), Shard(1, 2), "another that shares its tensors"),
+    ],
 )
 def test_overlaps_are_refused(
-    held: Shard | None, asked: Shard | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held: Shard | None, asked: Shard | None, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
-    home = Home(tmp_path)
-    with (
-        home.claim("mine", held),
-        pytest.raises(UserError, match="Another process"),
-        home.claim("mine", asked),
-    ):
+    home, other = (Home(tmp_path / name, LocalPlace(tmp_path / "tensors")) for name in ("one", where))
+    with home.claim("mine", held), pytest.raises(UserError, match="Another process"), other.claim("mine", asked):
         pass
-    with home.claim("mine", Shard(1, 2)), home.claim("mine", Shard(2, 2)):
+    with home.claim("mine", Shard(1, 2)), other.claim("mine", Shard(2, 2)):
         pass
 
 
@@ -288,16 +291,6 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
     monkeypatch.setattr(Home, "_list_rival_locks", interrupted)
     with suppress(UserError), home.claim("mine", one):
         assert other not in inside, "both are running"
-
-
-def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:
-    homes = [Home(tmp_path / name, LocalPlace(tmp_path / "tensors")) for name in ("one", "other")]
-    with (
-        homes[0].claim("mine", Shard(1, 2)),
-        pytest.raises(UserError, match="shard 1/2 of study 'mine'"),
-        homes[1].claim("mine", Shard(1, 2)),
-    ):
-        pass
 
 
 def test_metrics_that_would_need_dropped_tensors_are_refused_and_kept(copied: Path) -> None:

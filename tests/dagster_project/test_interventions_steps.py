@@ -197,13 +197,6 @@ making.make(Home(Path(sys.argv[1])), "tiny", [sys.argv[2]], force=True)
 """
 
 
-def change_digit(pieces: Path) -> None:
-    """Change one digit of the first number of the first piece."""
-    text = pieces.read_text(encoding="utf-8")
-    place = re.compile(r"\d\.\d*([1-8])").search(text, text.index("plain_loss")).start(1)
-    pieces.write_text(f"{text[:place]}{int(text[place]) + 1}{text[place + 1 :]}", encoding="utf-8")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("asset", "pieces", "tables"),
@@ -222,7 +215,9 @@ def test_what_is_killed_goes_on_to_equal_tables(
     file = home.parts(NAME) / f"{asset}.pieces"
     assert len(file.read_bytes().splitlines()) == pieces + 1
     assert [each.damage for each in verify(home) if each.damage] == []
-    change_digit(file)
+    content = file.read_text(encoding="utf-8")
+    digit = re.compile(r"\d\.\d*([1-8])").search(content, content.index("plain_loss")).start(1)  # of the first number
+    file.write_text(f"{content[:digit]}{int(content[digit]) + 1}{content[digit + 1 :]}", encoding="utf-8")
     (damage,) = [each.damage for each in verify(home) if each.damage]
     assert damage.endswith(f"; continue the run, which computes it again: attention-geometry run {NAME}")
     written: list[str] = []

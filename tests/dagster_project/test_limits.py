@@ -143,15 +143,11 @@ def test_those_of_the_model_are_means_over_heads_of_every_sequence(drawn: Home) 
 # --- convergence ---
 
 
-def shares_of(home: Home, place: tuple[int, int, int]) -> np.ndarray:
-    """``CONVERGENCE`` in every sequence, (measure, sequence)."""
-    found = [shares(head_of(home, *place, sequence)[0]) for sequence in range(SEQUENCES)]
-    return np.array(found).T
-
-
 def shares_of_model(home: Home, query: int) -> np.ndarray:
-    """The same of every head of a query, (head, measure, sequence)."""
-    return np.array([shares_of(home, place) for place in every_head() if place[0] == query])
+    """``CONVERGENCE`` of every head of a query in every sequence, (head, measure, sequence)."""
+    heads = [place for place in every_head() if place[0] == query]
+    found = [[shares(head_of(home, *place, sequence)[0]) for sequence in range(SEQUENCES)] for place in heads]
+    return np.moveaxis(np.array(found), 1, 2)
 
 
 def test_convergence_of_the_model_is_a_mean_over_heads_of_every_sequence(drawn: Home) -> None:

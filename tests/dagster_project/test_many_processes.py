@@ -1,7 +1,11 @@
-"""Processes that compute for this one: they make what it would make, and none outlives it."""
+"""Processes that compute for this one: they make what it would make, and none outlives it.
+
+And tables made together: those made each alone, and what is made stays if one fails.
+"""
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +18,15 @@ import pytest
 
 from dagster_project.analysis import processes
 from dagster_project.analysis.processes import compute_in_processes
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import find_asset, make_each
+from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
+from storage.warehouse.rows import MEASURED
+from tests.dagster_project import making
+from tests.dagster_project.drawn_study import NAME, STUDY
 from tests.dagster_project.driver import CHECKOUT, environment
 
 SLEEPER = """
@@ -75,14 +86,8 @@ def test_libraries_are_loaded_early_for_a_study_that_may_be_large(
     started: list[bool] = []
     monkeypatch.setattr(processes, "start_server", lambda: started.append(True))
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
-    given = {
-        "model": "m",
-        "corpus": "c",
-        "context_length": 512,
-        "sequences": sequences,
-        "dask": {"scheduler": scheduler},
-    }
-    processes.expect(Study.model_validate(given))
+    given = {"model": "m", "corpus": "c", "context_length": 512, "sequences": sequences}
+    processes.expect(Study.model_validate(given | {"dask": {"scheduler": scheduler}}))
     assert any(started) == is_expected
 
 
@@ -131,3 +136,56 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     while Path(f"/proc/{worker}").exists() and time.monotonic() < latest:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
+
+
+WANTED = [asset for asset in SUMMARIES if asset.is_wanted(STUDY)]
+
+
+@pytest.fixture
+def work(drawn: Home, tmp_path: Path) -> Work:
+    """The drawn study in a data root of its own, measured, in which no table has been made."""
+    home = Home(Path(shutil.copytree(drawn.root, tmp_path / "copied")))
+    shutil.rmtree(home.parts(NAME))
+    return making.work(home, NAME, STUDY)
+
+
+def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
+    """The rows of all small tables."""
+    return {table: making.rows(work.home, work.name, table) for asset in WANTED for table in asset.tables}
+
+
+def test_metrics_are_the_same_from_processes(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> dict[str, bytes]:
+        return {str(part): part.read_bytes() for part in Path(str(work.home.metrics(NAME))).glob("*/*.parquet")}
+
+    before = read()
+    assert len(before) == len(MEASURED) * 2
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
+    making.make(work.home, NAME, ["selection_metrics"], STUDY, force=True)
+    assert read() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_tables_made_together_are_those_made_alone(work: Work, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "apart":
+        monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
+    make_each(work, WANTED)
+    together = read_tables(work)
+    dates = {path: path.stat().st_mtime_ns for path in work.home.parts(NAME).glob("*/*.parquet")}
+    make_each(work, WANTED, ["top_keys"])
+    assert [path.stem for path, date in dates.items() if path.stat().st_mtime_ns != date] == ["top_keys"]
+    for asset in WANTED:
+        making.make(work.home, NAME, [asset.name], STUDY, force=True)
+    assert together == read_tables(work)
+
+
+def test_what_is_made_before_a_mistake_stays_and_no_other_process_interferes(work: Work) -> None:
+    making.find_measured(work.home, NAME, "selection_counts").unlink()
+    some = [find_asset(name) for name in ("assumption_weights", "regimes_by_sequence")]
+    with pytest.raises(UserError, match=r"selection_counts\.parquet cannot be read") as refused:
+        make_each(work, some)
+    assert "\n" not in str(refused.value)
+    assert {part.stem for part in work.home.parts(NAME).glob("*/*.parquet")} == {*some[0].tables}
+    with work.lock(), pytest.raises(UserError, match="Another process is working on study"):
+        make_each(work, some)

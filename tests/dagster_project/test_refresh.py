@@ -46,8 +46,6 @@ from tests.dagster_project.driver import attention_geometry, environment, files,
 from tests.dagster_project.making import NAMES, TABLES
 from tests.dagster_project.recorded import LOST, TINY, change, write_studies
 
-ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
-
 
 def reports(home: Path) -> list[dict[str, dict[str, object]]]:
     read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((home / "refreshes").glob("*.json"))]
@@ -158,11 +156,6 @@ def started(
     ).run_id
 
 
-def outcome(instance: dg.DagsterInstance, run: str) -> str:
-    (found,) = instance.get_runs(dg.RunsFilter([run]))
-    return found.status.value
-
-
 def state(home: Path, instance: dg.DagsterInstance) -> tuple[str, str]:
     """What is found of the study ``mine``, which cannot be examined further than its runs."""
     (entry,) = plan(Home(home), instance, "command", ["mine"]).entries
@@ -195,7 +188,7 @@ def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Pa
         if file:
             registration._locate_run_lock(home, run).touch()
         assert mark_dead_runs(instance, home) == sorted([run, other])
-        assert outcome(instance, run) == "FAILURE"
+        assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.FAILURE
         assert find_unended_runs(instance) == {}
     assert list((tmp_path / "locks" / "runs").iterdir()) == []
 
@@ -346,16 +339,11 @@ def test_settings_on_a_full_disk_are_whole_or_absent(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
 
 
-def zeros(path: Path) -> None:
-    """Overwrite the first page but the name of the format, and leave the rest."""
-    content = bytearray(path.read_bytes())
-    content[16:4096] = bytes(4080)
-    path.write_bytes(content)
-
-
 def test_a_damaged_database_of_dagster_is_named_with_what_rebuilds_it(copied: Path) -> None:
     path = copied / "dagster" / "history" / "runs.db"
-    zeros(path)
+    content = bytearray(path.read_bytes())
+    content[16:4096] = bytes(4080)  # the first page but the name of the format
+    path.write_bytes(content)
     verified = attention_geometry("doctor", "--verify", home=copied)
     assert verified.code == 1
     assert f"{path} is damaged" in verified.text

@@ -18,8 +18,6 @@ from tests.reports.pages import Page
 
 SETTINGS = {"model": "embedded", "corpus": "embedded", "context_length": 24, "sequences": 4, "queries": [5, 11, 23]}
 
-OPTIONS = ("--model", "synthetic", "--context-length", 32, "--sequences", 2)
-
 
 def targets(page: Path) -> set[Path]:
     """The other files that a page links, followed as a browser does."""
@@ -38,24 +36,20 @@ def two(mine: Path, landed_root: Path, tmp_path_factory: pytest.TempPathFactory)
     return home.root
 
 
-@pytest.fixture(scope="module")
-def comparison(two: Path) -> Path:
-    done = attention_geometry("compare", "mine", "small", home=two)
-    assert done.code == 0, done.errors
-    return Path(done.text.strip())
-
-
 def test_queries_that_are_no_numbers_or_beyond_the_context_are_refused(tmp_path: Path) -> None:
-    for given in ("", "1;2", "1,,2"):
-        refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)
-        assert f"--queries {given} is not a list of positions" in refused.complaint
-    refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", "15,32", home=tmp_path)
-    assert "field 'queries'" in refused.complaint
-    assert "below context_length, which is 32" in refused.complaint
+    new = ("run", "--name", "other", "--model", "synthetic", "--context-length", 32, "--sequences", 2)
+    said = {given: f"--queries {given} is not a list of positions" for given in ("", "1;2", "1,,2")}
+    for given, told in (
+        said | {"15,32": "field 'queries': positions should be below context_length, which is 32"}
+    ).items():
+        assert told in attention_geometry(*new, "--queries", given, home=tmp_path).complaint
 
 
 @pytest.mark.slow
-def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -> None:
+def test_a_comparison_is_written_linked_and_links(two: Path) -> None:
+    done = attention_geometry("compare", "mine", "small", home=two)
+    assert done.code == 0, done.errors
+    comparison = Path(done.text.strip())
     assert comparison == two / "comparisons" / "mine+small.html"
     assert comparison in targets(two / "index.html")
     assert targets(comparison) == {two / "index.html", two / "reports" / "mine.html", two / "reports" / "small.html"}

@@ -41,7 +41,7 @@ from dagster_project.upkeep.plan import plan
 from storage.errors import UserError
 from tests.dagster_project.driver import attention_geometry, files
 from tests.dagster_project.making import NAMES
-from tests.dagster_project.recorded import TINY, home_with, write_studies
+from tests.dagster_project.recorded import TINY, write_studies
 
 DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1}
 
@@ -191,7 +191,7 @@ def test_a_family_is_a_study_for_each_value(
 ) -> None:
     """Each with the settings of the entry but those in which it differs."""
     model = {"id": "some/where"}
-    home = home_with(tmp_path, sizes={**DESCRIBED, "model": model, "family": {axis: listed}})
+    home = write_studies(tmp_path, sizes={**DESCRIBED, "model": model, "family": {axis: listed}})
     named = {f"sizes-{value}": changes for value, changes in members.items()}
     family = list_families(home)["sizes"]
     assert (family.axis, list(family.members)) == (axis, [*named])
@@ -220,7 +220,7 @@ def test_a_family_is_a_study_for_each_value(
 def test_a_family_with_an_error_is_refused_and_hides_no_other(tmp_path: Path, family: object, told: str) -> None:
     name = "clash"
     entries = {name: {**DESCRIBED, "family": family}, "good": DESCRIBED, "clash-16": DESCRIBED, "sizes": SIZES}
-    home = home_with(tmp_path, **entries)
+    home = write_studies(tmp_path, **entries)
     found, errors = list_readable_studies(home)
     assert {"good", "clash-16", "sizes-24"} <= found.keys()
     assert list(errors) == [name]
@@ -234,18 +234,18 @@ def test_a_family_with_an_error_is_refused_and_hides_no_other(tmp_path: Path, fa
 
 
 def test_names_of_families_are_taken(tmp_path: Path) -> None:
-    home = home_with(tmp_path, sizes=SIZES, embedded=SIZES)
+    home = write_studies(tmp_path, sizes=SIZES, embedded=SIZES)
     assert find_study(home, "sizes-16").context_length == 16
     with pytest.raises(UserError, match="name of a family"):
         record_study(home, "sizes", DESCRIBED)
     write_studies(tmp_path, embedded=SIZES)
     assert list_families(home).get("embedded") is None, "a shipped study is hidden by a family"
     with pytest.raises(UserError, match="family of studies; name one of them, such as sizes-16"):
-        find_study(home_with(tmp_path, sizes=SIZES), "sizes")
+        find_study(write_studies(tmp_path, sizes=SIZES), "sizes")
 
 
 def test_members_run_in_order_and_one_that_fails_stops_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home_with(tmp_path, sizes=SIZES)
+    write_studies(tmp_path, sizes=SIZES)
     asked: list[str] = []
 
     def run(_home: Home, name: str, **_how: object) -> list[str]:
@@ -266,7 +266,7 @@ def test_members_run_in_order_and_one_that_fails_stops_none(tmp_path: Path, monk
 
 @pytest.mark.long
 def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
-    home = home_with(
+    home = write_studies(
         tmp_path, sizes={**PAIR, "keep_tensors": False}, lost={**TINY, "family": {"context_length": [8, 40]}}
     )
     done = attention_geometry("run", "sizes", home=tmp_path)
@@ -321,7 +321,7 @@ def ask_sensor(home: Home, monkeypatch: pytest.MonkeyPatch, running: str = "") -
 
 @pytest.mark.long
 def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = home_with(tmp_path, sizes=SIZES)
+    home = write_studies(tmp_path, sizes=SIZES)
     assert plan_refresh(tmp_path)["sizes"] == "stale"
     assert ask_sensor(home, monkeypatch) == []
     for member in ("sizes-16", "sizes-24"):
@@ -357,17 +357,6 @@ TABLES = tuple(name for name in NAMES if name not in planning.SHOWING)  # The as
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 20, "queries": [31, 63]}
 
 
-def note_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...], object]]:
-    """Have runs do nothing but note the study, its assets and the one that is forced."""
-    made: list[tuple[str, tuple[str, ...], object]] = []
-
-    def note(_home: Home, name: str, assets: list[str], **given: object) -> None:
-        made.append((name, tuple(assets), given.get("force")))
-
-    monkeypatch.setattr(runs, "run_assets", note)
-    return made
-
-
 def write_page(home: Home, name: str) -> None:
     """A page of a study, stale."""
     page = home.report(name)
@@ -378,7 +367,7 @@ def write_page(home: Home, name: str) -> None:
 def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
     """With no more sequences than its study, its last query, one temperature and no probe."""
     controls = {"twin": "random", "probe": "repeated", "every_query": True}
-    home = home_with(tmp_path, mine={**GIVEN, **controls, "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
+    home = write_studies(tmp_path, mine={**GIVEN, **controls, "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
     mine, twin = find_study(home, "mine"), find_study(home, "mine-random")
     assert find_twin_name("mine", mine) == "mine-random"
     assert (mine.model.weights, twin.model.weights) == ("trained", "random")
@@ -424,17 +413,18 @@ RANDOM_MODEL = {"id": "embedded", "weights": "random"}
 )
 def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str, dict[str, object]], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        hold(home_with(tmp_path, **studies))
+        hold(write_studies(tmp_path, **studies))
 
 
 def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
-    made = note_runs(monkeypatch)
+    home = write_studies(tmp_path, mine={**GIVEN, "twin": "random"})
+    made: list[tuple[str, ...]] = []
+    monkeypatch.setattr(runs, "run_assets", lambda _home, _name, assets, **_: made.append(tuple(assets)))
     runs.run_study(home, "mine")
-    assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
+    assert made == [TABLES, NAMES]
     assert caplog.messages == [
         "mine: 20 sequences, and 8 with random weights (the twin, mine-random): 1.4 times as many forward passes",
         f"mine-random: makes all {len(TABLES)} assets",
@@ -442,11 +432,11 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     ]
     made.clear()
     runs.run_study(home, "mine-random")
-    assert [assets for _name, assets, _force in made] == [NAMES]
+    assert made == [NAMES]
     made.clear()
     write_page(home, "mine-random")
     runs.run_study(home, "mine")
-    assert [assets for _name, assets, _force in made] == [NAMES, NAMES]
+    assert made == [NAMES, NAMES]
 
 
 @pytest.mark.parametrize(
@@ -462,7 +452,7 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
 def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
     options: tuple[str, ...], recorded: dict[str, str | bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = home_with(tmp_path, other={**GIVEN, "model": RANDOM_MODEL})
+    home = write_studies(tmp_path, other={**GIVEN, "model": RANDOM_MODEL})
     monkeypatch.setattr(runs, "run_study", lambda *_, **__: None)
     monkeypatch.setattr(results, "print_results", lambda *_, **__: None)
     described = ("--model", "embedded", "--corpus", "embedded", "--context-length", "64")
@@ -479,7 +469,7 @@ def test_every_query_of_a_long_context_is_measured_on_request(keys: int, asked: 
 
 
 def test_controls_that_contradict_each_other_or_belong_to_a_recorded_study_are_refused(tmp_path: Path) -> None:
-    home_with(tmp_path, mine=GIVEN)
+    write_studies(tmp_path, mine=GIVEN)
     for options, told in (
         (("--name", "new", "--twin", "other", "--no-twin"), "--twin other and --no-twin exclude each other"),
         (("mine", "--no-probe"), "The settings of study 'mine' are in studies.yaml"),
@@ -488,7 +478,7 @@ def test_controls_that_contradict_each_other_or_belong_to_a_recorded_study_are_r
 
 
 def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(tmp_path: Path) -> None:
-    home = home_with(
+    home = write_studies(
         tmp_path,
         mine={**GIVEN, "twin": "random"},
         held={**GIVEN, "twin": "other"},
@@ -508,7 +498,7 @@ def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(t
 
 
 def test_tables_beside_a_twin_are_stale_with_its_tables_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
+    home = write_studies(tmp_path, mine={**GIVEN, "twin": "random"})
     examined = planning.find_stale_assets
     reasons: dict[str, str] = {}
     monkeypatch.setattr(planning, "find_stale_assets", lambda *_given: reasons)

@@ -45,12 +45,6 @@ from tests.geometry.oracle import exact_errors
 SCORES = {"f_r_max": "precision", "f_r_min": "recall"}  # The metric that each F-score follows from
 
 
-def lengths(home: Home, layer: int, kv_head: int) -> np.ndarray:
-    """Norms of a KV head's value states, (sequence, key)."""
-    found: np.ndarray = np.linalg.norm(read_tensor(home, "values")[:, layer, kv_head], axis=-1)
-    return found
-
-
 def test_a_store_holds_what_its_queries_and_sequences_have_together(drawn: Home) -> None:
     """Bit for bit, though each is measured by itself."""
     tensors = SequenceStore.open(drawn.tensors(NAME), TENSORS)
@@ -74,7 +68,7 @@ def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(drawn: Ho
     of_sequences = rows(drawn, "assumption_norms_by_sequence")
     assert list(found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for place, row in found.items():
-        norms = lengths(drawn, *place)
+        norms = np.linalg.norm(read_tensor(drawn, "values")[:, *place], axis=-1)
         others = norms[:, 1:]
         parts = {
             "c": np.median(others, axis=1),
@@ -268,16 +262,6 @@ def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(drawn: Home
     assert narrower > 50  # mutation control: heads are no sample
 
 
-def count_fewest(weights: np.ndarray, share: float) -> int:
-    """The fewest keys whose weights, (keys,), hold a share of their sum."""
-    ordered, held = sorted(weights.tolist(), reverse=True), 0.0
-    for keys, weight in enumerate(ordered, 1):
-        held += weight
-        if held >= share * sum(ordered):
-            return keys
-    raise AssertionError
-
-
 def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, values: np.ndarray, limit: float) -> int:
     """Smallest N from which on the error of renormalised weights stays below a limit."""
     sequence, query, layer, number = head
@@ -293,7 +277,8 @@ def test_keys_of_a_share_of_the_weight_are_means_with_intervals(drawn: Home, sha
     counted = np.zeros((5, 3, 2, 4))
     for head in np.ndindex(counted.shape):
         if isinstance(share, int):
-            counted[head] = count_fewest(weights[head], share / 100)
+            held = np.sort(weights[head])[::-1].cumsum()
+            counted[head] = 1 + np.count_nonzero(held < share / 100 * held[-1])
         else:
             counted[head] = count_errors_below(head, weights, values, 0.1)
     heads, layers, model = (rows(drawn, f"key_budgets{of}") for of in ("", "_layer", "_model"))
@@ -443,12 +428,10 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
         assert many[step] - peak <= more * (grown.get(step, 0) + stored / 3) + 2**20, step
 
 
-BIC = {"bic_plateau": 10.0, "bic_growth": 8.0, "bic_tied": 5.0, "bic_untied": math.nan, "effective_points": 2.0}
-
-
 def test_an_oscillation_that_could_not_be_fitted_has_no_strength() -> None:
-    assert fits.measure_oscillation(BIC) == 1.5
-    assert math.isnan(fits.measure_oscillation(BIC | {"bic_tied": math.nan}))
+    bic = {"bic_plateau": 10.0, "bic_growth": 8.0, "bic_tied": 5.0, "bic_untied": math.nan, "effective_points": 2.0}
+    assert fits.measure_oscillation(bic) == 1.5
+    assert math.isnan(fits.measure_oscillation(bic | {"bic_tied": math.nan}))
 
 
 @pytest.mark.parametrize("way", [-2000.0, -1.0, 0.0, 1.0, 2000.0])

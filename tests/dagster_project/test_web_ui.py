@@ -183,7 +183,10 @@ def running_ui(home: Path, *options: str) -> "Iterator[tuple[int, subprocess.Pop
 
     It is started in a folder with a file that is named as a module is, and must not import it.
     """
-    port, folder = find_free_port(), home.parent / f"started in {home.name}"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    folder = home.parent / f"started in {home.name}"
     folder.mkdir()
     (folder / "geometry.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
     command = [PROGRAM, "ui", "--home", home, "--port", port, *options]
@@ -202,12 +205,6 @@ def running_ui(home: Path, *options: str) -> "Iterator[tuple[int, subprocess.Pop
             process.send_signal(signal.SIGINT)
             process.wait(30)
     assert not (folder / "imported").exists()
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def launch_by_http(port: int, **headers: str) -> tuple[int, bytes]:
