@@ -3,7 +3,6 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,19 +63,18 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared(tmp_path_factory, "inputs", build)
 
 
-def run_mine(home: Path, inputs: Path) -> None:
-    """Run the study ``mine`` by one command."""
-    shipped = locate_shipped_file().read_bytes()
-    done = attention_geometry("run", "--name", "mine", *settings(inputs), home=home)
-    assert done.code == 0, done.errors
-    assert f"Report: {home}/reports/mine.html" in done.text
-    assert locate_shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
-
-
 @pytest.fixture(scope="session")
 def mine(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the finished study ``mine`` of the checkpoint ``llama``; only read, by several processes."""
-    return shared(tmp_path_factory, "llama", partial(run_mine, inputs=inputs))
+
+    def build(home: Path) -> None:
+        shipped = locate_shipped_file().read_bytes()
+        done = attention_geometry("run", "--name", "mine", *settings(inputs), home=home)
+        assert done.code == 0, done.errors
+        assert f"Report: {home}/reports/mine.html" in done.text
+        assert locate_shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
+
+    return shared(tmp_path_factory, "llama", build)
 
 
 @pytest.fixture(scope="session")

@@ -155,13 +155,8 @@ def contents(home: Path) -> str | None:
     with closing(connect(home / "warehouse")) as connection:
         if not connection.execute("SELECT 1 FROM studies WHERE study = 'mine'").fetchall():
             return None
-        digest = hashlib.sha256()
-        for name in sql.list_names("schema"):
-            table = connection.sql(f"FROM {name} ORDER BY ALL").to_arrow_table()
-            digest.update(f"{name} {table.num_rows} {table.schema}".encode())
-            for column in table.itercolumns():
-                digest.update(repr(column.to_pylist()).encode())
-    return digest.hexdigest()
+        tables = [connection.sql(f"FROM {name} ORDER BY ALL").to_arrow_table() for name in sql.list_names("schema")]
+    return hashlib.sha256(repr([(table.schema, table.to_pydict()) for table in tables]).encode()).hexdigest()
 
 
 def results(home: Path) -> dict[str, bytes]:

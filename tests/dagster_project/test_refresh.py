@@ -250,24 +250,18 @@ def test_a_run_that_no_process_took_on_is_dead_after_a_while(
         assert mark_dead_runs(instance, home) == [inherited]
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """The records of a data root, as the command line opens them."""
-    with mock.patch.dict(os.environ, environment(), clear=True), registration.use_instance(Home(tmp_path)) as instance:
-        yield instance
-
-
-def test_how_scheduled_runs_ended_is_looked_up(recorded: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_how_scheduled_runs_ended_is_looked_up(tmp_path: Path) -> None:
     report = Report("2026-01-02", "schedule", (Entry("mine", "stale", {"report": "missing"}), Entry("two", "fresh")))
     write(Home(tmp_path), report)
     tags = report.tags(report.entries[0])
-    started(recorded, dg.DagsterRunStatus.FAILURE, tags)
-    shown = attention_geometry("refresh", "--report", home=tmp_path)
-    assert shown.code == 1
-    assert row(shown.text, "mine")[3].startswith("failed: see run ")
-    assert row(shown.text, "two")[1:] == ["fresh", "", "", ""]
-    started(recorded, dg.DagsterRunStatus.SUCCESS, tags)  # executed again, with the tags of the first
-    again = attention_geometry("refresh", "--report", home=tmp_path)
+    with mock.patch.dict(os.environ, environment(), clear=True), registration.use_instance(Home(tmp_path)) as recorded:
+        started(recorded, dg.DagsterRunStatus.FAILURE, tags)
+        shown = attention_geometry("refresh", "--report", home=tmp_path)
+        assert shown.code == 1
+        assert row(shown.text, "mine")[3].startswith("failed: see run ")
+        assert row(shown.text, "two")[1:] == ["fresh", "", "", ""]
+        started(recorded, dg.DagsterRunStatus.SUCCESS, tags)  # executed again, with the tags of the first
+        again = attention_geometry("refresh", "--report", home=tmp_path)
     assert again.code == 0
     assert row(again.text, "mine")[3] == "done"
 

@@ -39,18 +39,6 @@ def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
     return space.estimate_space(Extent(making.work(home, "mine", asked), SIZES, missing))
 
 
-def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[str, float]:
-    """What a study says that it takes, in bytes by what."""
-    with caplog.at_level(logging.INFO):
-        making.extract(home, "mine", asked)
-    said = next(line for line in caplog.messages if "takes at most" in line)
-    units = {"MB": 1e6, "GB": 1e9}
-    return {
-        part: float(size) * units[unit]
-        for size, unit, part in re.findall(r"([\d.]+) (MB|GB) of ([a-z ]+?)(?:,| in )", said)
-    }
-
-
 @pytest.mark.slow
 def test_a_study_says_what_it_will_take_and_takes_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Synthetic numbers are random, so they compress less than those of any model."""
@@ -59,7 +47,11 @@ def test_a_study_says_what_it_will_take_and_takes_no_more(tmp_path: Path, caplog
     asked = Study.model_validate({**given, "synthetic": sizes, "analysis": {"kappas": [0.05, 0.5, 5]}})
     home = Home(tmp_path)
     home.prepare()
-    said = said_of(home, asked, caplog)
+    with caplog.at_level(logging.INFO):
+        making.extract(home, "mine", asked)
+    told = next(line for line in caplog.messages if "takes at most" in line)
+    parts = re.findall(r"([\d.]+) (MB|GB) of ([a-z ]+?)(?:,| in )", told)
+    said = {part: float(size) * {"MB": 1e6, "GB": 1e9}[unit] for size, unit, part in parts}
     making.measure(home, "mine", asked)
     making.summarise(home, "mine", asked)
     assert making.land(home, "mine", asked).published
