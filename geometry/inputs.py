@@ -58,6 +58,13 @@ def convert_dtype(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.float32 if single else np.float64, copy=False)
 
 
+def read_heads(weights: Any, values: Any, *, least_keys: int = 2) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Weights and value states, arrays or tensors, as NumPy arrays; a ValueError as of ``check_heads``."""
+    alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
+    check_heads(alpha, states, least_keys=least_keys)
+    return alpha, states
+
+
 def check_heads(weights: NDArray[Any], values: NDArray[Any], *, least_keys: int = 2) -> None:
     """Raise a ValueError if the arrays have invalid dtypes, shapes or numbers."""
     for name, array in (("weights", weights), ("values", values)):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
-from geometry.inputs import broadcast_lead, check_heads, convert_array, iterate_groups
+from geometry.inputs import broadcast_lead, convert_array, iterate_groups, read_heads
 from geometry.separation import chance
 from geometry.separation.comparisons import arrange_keys, compare, compute_measures, select
 from geometry.statistics.intervals import average_known, estimate_jackknife, leave_one_out
@@ -399,8 +399,7 @@ def selection_by_temperature(
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821: temperature; softmax(l / T) by definition.
     """
-    alpha, states = convert_array(weights), convert_array(values)
-    check_heads(alpha, states, least_keys=1)
+    alpha, states = read_heads(weights, values, least_keys=1)
     sizes = choose_grid(n, alpha.shape[-1]) if alpha.shape[-1] > 1 else np.empty(0, np.int64)
     lead, shape = broadcast_lead(alpha, states), (len(temperatures), len(MEASURES) + 2, sizes.size)
     tempered = np.stack([temper(alpha, temperature) for temperature in temperatures], axis=-2)

@@ -1,7 +1,7 @@
 """What a report is made of: figures with their charts and tables in words, sections, and the queries behind them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal
@@ -24,13 +24,16 @@ NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the report: charts, a visible table, or both; with neither it says why it is empty."""
+    """One figure of the report: charts, a visible table, or both; with neither it says why it is empty.
+
+    It begins with its place on the page and the query behind it; ``show`` adds what it contains.
+    """
 
     key: str  # Unique on the page; letters, digits and hyphens
     title: str
-    finding: str  # The result for this study, a paragraph on each line; for an empty figure, why it is empty
-    reading: str  # What is drawn, where the paper has it, and what the paper found
     answer: Answer | None  # The query behind it; ``None`` if it is computed without the warehouse
+    finding: str = ""  # The result for this study, a paragraph on each line; for an empty figure, why it is empty
+    reading: str = ""  # What is drawn, where the paper has it, and what the paper found
     part: pa.Table | None = None  # Rows behind the figure, if they are not those that the query returned
     charts: tuple[Chart, ...] = ()  # Charts, shown side by side
     listing: Listing | None = None
@@ -49,6 +52,20 @@ class Figure:
     def table(self) -> pa.Table:
         """Rows behind the figure."""
         return self.part if self.answer is None or self.part is not None else self.answer.table
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The same as plain rows; NULL is ``None``."""
+        rows: list[Row] = self.table.to_pylist()
+        return rows
+
+    def show(self, finding: str, reading: str, **contents: Any) -> "Figure":
+        """The figure with these contents, which are named as its fields."""
+        return replace(self, finding=finding, reading=reading, **contents)
+
+    def leave_empty(self, why: str) -> "Figure":
+        """The figure that keeps its place and says why it is empty."""
+        return self.show(why, "", part=self.table.slice(0, 0))
 
     @property
     def empty(self) -> bool:
@@ -76,33 +93,6 @@ class Figure:
         if len(self.charts) == 1:
             return [(self.key, self.charts[0])]
         return [(f"{self.key}-{index}", chart) for index, chart in enumerate(self.charts, start=1)]
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A figure before its contents are known: its place on the page, and the query behind it."""
-
-    key: str
-    title: str
-    answer: Answer
-
-    @property
-    def table(self) -> pa.Table:
-        """The table that the query returned."""
-        return self.answer.table
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """Its rows."""
-        return self.answer.rows()
-
-    def show(self, finding: str, reading: str, **contents: Any) -> Figure:
-        """The figure with these contents, which are named as its fields."""
-        return Figure(self.key, self.title, finding, reading, **{"answer": self.answer} | contents)
-
-    def leave_empty(self, why: str) -> Figure:
-        """The figure that keeps its place and says why it is empty."""
-        return self.show(why, "", part=self.table.slice(0, 0))
 
 
 @dataclass(frozen=True)

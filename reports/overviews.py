@@ -13,7 +13,7 @@ import pyarrow as pa
 from reports import settings as settings_findings
 from reports.claims.figures import tabulate_studies
 from reports.families import figures as families
-from reports.figures import Draft, Figure, Section, Source, find_source
+from reports.figures import Figure, Section, Source, find_source
 from reports.findings import claims as claims_findings
 from reports.findings.listings import DASH, Listing
 from reports.findings.numbers import Row, drop_nulls, join_sentences
@@ -165,7 +165,7 @@ def _build_side_by_side(
     findings_of_studies = [
         f"{study}: {'' if study in shown else 'no chart. '}{figure.finding}" for study, figure in figures.items()
     ]
-    draft, finding = Draft(key, title, answer), "\n".join(findings_of_studies)
+    draft, finding = Figure(key, title, answer), "\n".join(findings_of_studies)
     if not shown:
         return draft.leave_empty(finding)
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
@@ -182,7 +182,7 @@ def _build_side_by_side(
 
 def _build_sink(sources: Sequence[Source]) -> Figure:
     answers = {source.study: source.ask_query("sink_effect") for source in sources}
-    draft = Draft(
+    draft = Figure(
         "sink-effect",
         "Correlation of Recall and ρ₀",
         _combine_answers({study: (pair, pair.table) for study, pair in answers.items()}),

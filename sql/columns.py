@@ -62,10 +62,7 @@ OF_SIGNATURE = (
 COURSE = ("cos_sink_max", "cos_sink_level", "cos_sink_change", "cos_last_level", "cos_last_change")
 """Inputs of the rules that are of the course of the cosines of s_N over ln N."""
 
-OF_KINDS = (
-    *("margin", "retriever_score", "mixer_score", "reset_score"),
-    *OF_SIGNATURE,
-)
+OF_KINDS = (*("margin", "retriever_score", "mixer_score", "reset_score"), *OF_SIGNATURE)
 """The columns of ``head_taxonomy`` that are measures of a head."""
 
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}

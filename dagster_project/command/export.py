@@ -159,9 +159,9 @@ def _write_heads(folder: Path, opened: "OpenedModel", texts: Texts, largest: F64
         for place in places:
             if interval[place]:
                 found = rows.join(*place)
-                example = headvis.Example(sequence, int(interval[place]), tokens, *found, float(most[place]))
+                example = headvis.encode_example(sequence, int(interval[place]), tokens, *found, float(most[place]))
                 with (folder / f"{_name_head(*place)}.lines").open("ab") as file:
-                    file.write(example.encode())
+                    file.write(example)
     names = [name_tokens(tokens) for tokens in texts]
     for layer, head in places:
         lines = folder / f"{_name_head(layer, head)}.lines"

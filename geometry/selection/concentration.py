@@ -14,7 +14,7 @@ from scipy import special
 
 from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, Floats
-from geometry.inputs import check_heads, convert_array, convert_dtype, reject_masked
+from geometry.inputs import convert_dtype, read_heads
 from geometry.quantities import ROLES, Concentration
 from geometry.selection.keys import length, scale_states
 
@@ -57,8 +57,7 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     different norms that tie in real arithmetic only, such as √18 and √2 + √2 + √2, may compare either way. Equal α v
     have equal norms. O(n log n + n d) per head, with ``estimate_concentration_bytes`` of memory.
     """
-    alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
-    check_heads(alpha, states, least_keys=1)
+    alpha, states = read_heads(weights, values, least_keys=1)
     lead, n = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), alpha.shape[-1]
     p = np.broadcast_to(alpha.astype(np.float64), (*lead, n))
     states = np.broadcast_to(states, (*lead, *states.shape[-2:]))

@@ -52,12 +52,7 @@ def average_metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], n_key
 
 @compile_sum_kernel
 def _sum_metrics(
-    k_in: NDArray[np.integer],
-    k_out: NDArray[np.integer],
-    n_keys: int,
-    mean: F64,
-    squares: F64,
-    over_heads: F64,
+    k_in: NDArray[np.integer], k_out: NDArray[np.integer], n_keys: int, mean: F64, squares: F64, over_heads: F64
 ) -> None:
     """Fill the arrays of ``MetricMoments``: running means and squares (Welford), and sums over heads."""
     sequences, heads, last = k_in.shape
@@ -161,11 +156,7 @@ def _average_counts(k_in: NDArray[np.integer], k_out: NDArray[np.integer], weigh
 
 @compile_kernel
 def _fill_levels(
-    r_min: NDArray[np.floating],
-    norm_s: NDArray[np.floating],
-    margin: F64,
-    weights: F64,
-    others: F64,
+    r_min: NDArray[np.floating], norm_s: NDArray[np.floating], margin: F64, weights: F64, others: F64
 ) -> None:
     """Fill the means of what not every N has, the relative radius and whether Δ > 0, (level, sequence, head)."""
     sequences, heads, last = r_min.shape

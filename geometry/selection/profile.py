@@ -12,24 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.inputs import (
-    GROUP,
-    broadcast_lead,
-    check_heads,
-    choose_device,
-    convert_array,
-    iterate_groups,
-    reject_masked,
-)
+from geometry.inputs import GROUP, broadcast_lead, choose_device, iterate_groups, read_heads
 from geometry.quantities import SelectionCounts, SelectionProfile
-from geometry.selection.host import (
-    choose_unit,
-    count_group,
-    make_arrays,
-    prepare_scan,
-    profile_group,
-    restore_lengths,
-)
+from geometry.selection.host import choose_unit, count_group, make_arrays, prepare_scan, profile_group, restore_lengths
 from geometry.selection.scan import PRODUCT_ROWS, choose_width, count_together, make_room, prepare_keys
 from geometry.threads import one_blas_thread
 
@@ -105,10 +90,8 @@ def selection_profile(
         raise ValueError(f"kappas must be a sequence of positive numbers, got {kappas!r}")
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(SCALES)}, got '{scale}'")
-    weights, values = reject_masked("weights", weights), reject_masked("values", values)
     place = choose_device(weights, values, device)
-    alpha, states = convert_array(weights), convert_array(values)
-    check_heads(alpha, states)
+    alpha, states = read_heads(weights, values)
     with one_blas_thread:
         return _profile_heads(alpha, states, place, kappas=kappas, scale=scale, sink=sink)
 
@@ -125,8 +108,7 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
-    check_heads(alpha, states)
+    alpha, states = read_heads(weights, values)
     with one_blas_thread:
         n = alpha.shape[-1]
         arrays, room = make_arrays(SelectionCounts, broadcast_lead(alpha, states), n, 0), make_room(n)

@@ -33,23 +33,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import (
-    compile_inline_kernel,
-    compile_row_kernel,
-    larger,
-    smaller,
-    widen_vectors,
-)
+from geometry.accelerate import compile_inline_kernel, compile_row_kernel, larger, smaller, widen_vectors
 from geometry.arrays import F32, F64, I32, I64, Floats
 from geometry.inputs import GROUP
-from geometry.selection.keys import (
-    compare_distances,
-    error_slope,
-    inner,
-    measure_norms,
-    scale_states,
-    sort_keys,
-)
+from geometry.selection.keys import compare_distances, error_slope, inner, measure_norms, scale_states, sort_keys
 from geometry.selection.upper_bounds import Steepness, sum_far_pairs, sum_pairs_between, sum_worst_pairs
 
 STRIP_BYTES = 2**25

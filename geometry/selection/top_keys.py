@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I32, I64, Bool, Floats
-from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
+from geometry.inputs import broadcast_lead, convert_dtype, iterate_heads, read_heads
 from geometry.quantities import TOP_KEYS
 from geometry.selection.keys import add_key, compare_distances, distance, inner, length, scale_states, sort_keys
 
@@ -67,8 +67,7 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
     -----
     In float64, O(K · n_keys · d) per head after one sort of its weights, most often much less.
     """
-    alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
-    check_heads(alpha, states, least_keys=1)
+    alpha, states = read_heads(weights, values, least_keys=1)
     if not 1 <= n <= alpha.shape[-1] or count < 1:
         raise ValueError(f"n must be from 1 to {alpha.shape[-1]} and count at least 1, got n = {n} and count = {count}")
     shape = (*broadcast_lead(alpha, states), min(count, alpha.shape[-1]))

@@ -14,23 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
-from geometry.inputs import (
-    broadcast_lead,
-    check_heads,
-    choose_device,
-    convert_array,
-    convert_dtype,
-    iterate_groups,
-)
+from geometry.inputs import broadcast_lead, choose_device, convert_dtype, iterate_groups, read_heads
 from geometry.selection.keys import compare_distances, distance
-from geometry.separation.comparisons import (
-    MEASURES,
-    arrange_keys,
-    compare,
-    compute_measures,
-    count_selections,
-    select,
-)
+from geometry.separation.comparisons import MEASURES, arrange_keys, compare, compute_measures, count_selections, select
 from geometry.separation.kernels import sort_by_distance
 
 U64 = NDArray[np.uint64]
@@ -207,8 +193,7 @@ def separability(
     if draws < 0:
         raise ValueError(f"draws must be at least 0, got {draws}")
     place = choose_device(weights, values, device)
-    alpha, states = convert_array(weights), convert_array(values)
-    check_heads(alpha, states)
+    alpha, states = read_heads(weights, values)
     sizes, lead = choose_grid(n, alpha.shape[-1]), broadcast_lead(alpha, states)
     words = _build_words(seed, lead)
     words = words.reshape(-1, words.shape[-1])
@@ -287,8 +272,7 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 2, 3, 32.
     """
-    alpha, states = convert_array(weights), convert_array(values)
-    check_heads(alpha, states)
+    alpha, states = read_heads(weights, values)
     if alpha.ndim != 1 or states.ndim != 2:
         raise ValueError(
             f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"

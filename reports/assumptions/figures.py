@@ -30,7 +30,7 @@ from reports.elements import (
     style_line,
     tooltips,
 )
-from reports.figures import Draft, Figure, Section, Source, only_row, select_rows
+from reports.figures import Figure, Section, Source, only_row, select_rows
 from reports.findings.numbers import Row, count, drop_nulls, find_span, join_sentences
 
 VARIATIONS = {"cv_of_mean_norm": "of the mean norm over sequences", "cv_within_sequence": "within one sequence"}
@@ -191,7 +191,7 @@ def _draw_marked(
 
 
 def _build_value_norm(source: Source) -> Figure:
-    draft = Draft("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
+    draft = Figure("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
     heads = count(max(row["kv_heads"] for row in draft.rows), "KV head")
     told = findings.describe_value_norm(draft.rows)
     rows = label_positions(draft.rows, {0: "sink, position 0"})
@@ -219,7 +219,7 @@ def _build_value_norm(source: Source) -> Figure:
 
 
 def _build_variation(source: Source) -> Figure:
-    draft = Draft("norm-variation", "Variation of norms over KV heads", source.ask_study("norm_variation_by_head"))
+    draft = Figure("norm-variation", "Variation of norms over KV heads", source.ask_study("norm_variation_by_head"))
     told = findings.describe_norm_variation(draft.rows)
     if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in draft.rows):
         return draft.leave_empty(told)
@@ -248,7 +248,7 @@ def _build_variation(source: Source) -> Figure:
 
 
 def _build_errors(source: Source) -> Figure:
-    draft = Draft(
+    draft = Figure(
         "similarity-errors", "Error of the exponential over KV heads", source.ask_study("similarity_fit_by_head")
     )
     told = findings.describe_similarity_errors(draft.rows)
@@ -278,7 +278,7 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 
 def _build_model(source: Source) -> Figure:
-    draft = Draft("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
+    draft = Figure("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
     rows = [row for row in draft.rows if row["which"] == "model"]
     if not drop_nulls(rows, "mean_cosine"):
         return draft.leave_empty(findings.describe_similarity_errors(source.ask_study("similarity_fit_by_head").rows()))
@@ -299,7 +299,7 @@ def _build_model(source: Source) -> Figure:
 
 
 def _build_curves(source: Source) -> Figure:
-    draft = Draft("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
+    draft = Figure("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
     of_heads: dict[str, tuple[str, list[Row]]] = {}  # each KV head once
     for which, words in _WHICH.items():
         rows = [row for row in draft.rows if row["which"] == which]
@@ -321,7 +321,8 @@ def _build_curves(source: Source) -> Figure:
 
 
 FITTED = [
-    *("layer", "head", "status", "variant", "p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2", "r2_log"),
+    *("layer", "head", "status", "variant"),
+    *("p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2", "r2_log"),
 ]
 """Columns of the fit by head that the table shows; the query also has errors and criteria."""
 
@@ -329,7 +330,7 @@ NO_SINK = "A sliding window hides position 0 from every head, so no head can att
 
 
 def _build_attention(source: Source) -> Figure:
-    draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
+    draft = Figure("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
     fit = only_row(source.ask_query("assumption_weights_model"))
     curve = source.ask_query("weights_fit_curve").rows()
     return draft.show(
@@ -345,7 +346,7 @@ def _build_attention(source: Source) -> Figure:
 
 
 def _build_variants(source: Source) -> Figure:
-    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
+    draft = Figure("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
     told = findings.describe_weight_variants(draft.rows)
     counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in draft.rows)
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
@@ -372,7 +373,7 @@ def build_sinks(source: Source) -> Section:
 
 
 def _build_sinks(source: Source) -> Figure:
-    draft = Draft("sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head"))
+    draft = Figure("sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head"))
     table = draft.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[Row] = table.to_pylist()
     if not drop_nulls(rows, "sink_weight"):
@@ -391,10 +392,7 @@ def _build_sinks(source: Source) -> Figure:
         height=height,
     )
     return draft.show(
-        join_sentences(
-            told,
-            findings.describe_learned_sinks(source.ask_query("learned_sinks").rows()),
-        ),
+        join_sentences(told, findings.describe_learned_sinks(source.ask_query("learned_sinks").rows())),
         "Heads are averaged over sequences. A large weight of position 0 need not mean a large contribution: a key "
         "contributes its weight times its value state.",
         part=table,

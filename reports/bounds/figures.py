@@ -9,7 +9,7 @@ import altair as alt
 
 from reports.bounds import findings as bounds_findings
 from reports.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
-from reports.figures import Draft, Figure, Section, Source, only_row, select_rows
+from reports.figures import Figure, Section, Source, only_row, select_rows
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number
 from reports.separation import figures as separation
 
@@ -169,7 +169,7 @@ def build_expectation(source: Source) -> Section:
 
 
 def _build_coverage(source: Source) -> Figure:
-    draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
+    draft = Figure("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_coverage"):
         return draft.leave_empty(NO_BOUNDS)
@@ -189,7 +189,7 @@ def _build_coverage(source: Source) -> Figure:
 
 
 def _build_width(source: Source) -> Figure:
-    draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage"))
+    draft = Figure("width", "Width of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not drop_nulls(bounds_findings.select_printed(rows), "precision_width"):
         return draft.leave_empty(NO_BOUNDS)
@@ -205,7 +205,7 @@ def _build_width(source: Source) -> Figure:
 
 
 def _build_effects(source: Source) -> Figure:
-    draft = Draft(
+    draft = Figure(
         "parameter-effects", "Effect of each parameter on the lower bounds", source.ask_study("parameter_effects")
     )
     rows = draft.rows
@@ -229,7 +229,7 @@ def _build_effects(source: Source) -> Figure:
 
 
 def _build_regimes(source: Source) -> Figure:
-    draft = Draft("regimes", "Regimes of the selection", source.ask_query("regimes_of_model"))
+    draft = Figure("regimes", "Regimes of the selection", source.ask_query("regimes_of_model"))
     rows, counts = draft.rows, source.ask_query("regime_counts").rows()
     if not rows and not counts:
         return draft.leave_empty(
@@ -248,7 +248,7 @@ def _build_regimes(source: Source) -> Figure:
 
 
 def _build_margins(source: Source) -> Figure:
-    draft = Draft("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
+    draft = Figure("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
     printed = select_rows(draft.table, "family", "printed")
     table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
     rows = table.to_pylist()
@@ -282,7 +282,7 @@ def _build_margins(source: Source) -> Figure:
 
 
 def _build_summary(source: Source) -> Figure:
-    draft = Draft("monte-carlo", "Where the inequalities hold", source.ask_study("monte_carlo_summary"))
+    draft = Figure("monte-carlo", "Where the inequalities hold", source.ask_study("monte_carlo_summary"))
     if not draft.rows:
         overview = only_row(source.ask_study("study_overview"))
         return draft.leave_empty(NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
@@ -299,7 +299,7 @@ def _build_summary(source: Source) -> Figure:
 
 
 def _build_failures(source: Source) -> Figure:
-    draft = Draft("failures", "Inequalities that fail, and where worst", source.ask_study("monte_carlo_failures"))
+    draft = Figure("failures", "Inequalities that fail, and where worst", source.ask_study("monte_carlo_failures"))
     if not draft.rows:
         return draft.leave_empty("No inequality fails at any point of the grid.")
     return draft.show(
@@ -314,7 +314,7 @@ def _build_failures(source: Source) -> Figure:
 
 def _build_gaps(source: Source, family: str) -> Figure:
     name = bounds_findings.FAMILIES[family]
-    draft = Draft(
+    draft = Figure(
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
     table = select_rows(draft.table, "family", family)

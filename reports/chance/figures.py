@@ -7,7 +7,7 @@ from statistics import median
 import altair as alt
 
 from reports.elements import difference_map, distinguish_lines, layer_chart, n_axis, points, tooltips
-from reports.figures import NOTHING_SELECTED, Draft, Figure, Source
+from reports.figures import NOTHING_SELECTED, Figure, Source
 from reports.findings.numbers import (
     Row,
     count,
@@ -136,7 +136,7 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
 
 
 def _build_model(source: Source) -> Figure:
-    draft = Draft("chance-by-n", "Measures without a floor, against chance", source.ask_query("separability_by_n"))
+    draft = Figure("chance-by-n", "Measures without a floor, against chance", source.ask_query("separability_by_n"))
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
     first = draft.rows[0]
@@ -155,7 +155,7 @@ def _build_model(source: Source) -> Figure:
 
 def build_heads(source: Source) -> Figure:
     """AUC of every head at one N, compared with both nulls."""
-    draft = Draft(
+    draft = Figure(
         "chance-heads",
         f"AUC against chance at N = {source.n}, head by head",
         source.ask_query("separability_at_n", measure="auc", n=source.n),
@@ -174,7 +174,7 @@ def build_heads(source: Source) -> Figure:
 
 
 def _build_curves(source: Source) -> Figure:
-    draft = Draft("separation-curves", "Recall over all radii", source.ask_query("separation_curves"))
+    draft = Figure("separation-curves", "Recall over all radii", source.ask_query("separation_curves"))
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
     by_rank = {row["auc_rank"]: row for row in draft.rows}

@@ -92,9 +92,9 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
         Figure(
             key,
             name,
+            answer,
             text,
             note,
-            answer,
             part=table,
             listing=tabulate_claims(table.to_pylist(), places),
             folded=key == UNTESTED,

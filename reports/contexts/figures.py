@@ -23,7 +23,7 @@ from reports.elements import (
     log_axis,
     tooltips,
 )
-from reports.figures import Draft, Figure, Source
+from reports.figures import Figure, Source
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count_sides, describe_range, drop_nulls, format_ends, join_sentences, number
 from reports.kinds.labels import LABELS, segments, stack_shares
@@ -224,7 +224,7 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
         return (metrics, _build_elbows(source), *heads)
     if not metrics.empty:
         return (metrics, *heads)
-    return (Draft("contexts-none", "Measures against context size", answer).leave_empty(ONE_QUERY),)
+    return (Figure("contexts-none", "Measures against context size", answer).leave_empty(ONE_QUERY),)
 
 
 def _build_metrics(source: Source) -> Figure:
@@ -232,7 +232,7 @@ def _build_metrics(source: Source) -> Figure:
     curves = source.ask_study("context_curves")
     every = average_sequences(curves.rows(), "query", "n_keys", "metric", "n", "heads")
     answer = curves if every else source.ask_study("metrics_by_query")
-    draft = Draft("context-metrics", "Precision, Recall and specificity against context size", answer)
+    draft = Figure("context-metrics", "Precision, Recall and specificity against context size", answer)
     rows = every or draft.rows
     if not has_several_contexts(rows):
         return draft.leave_empty("Fewer than two of the queries have two keys to select from.")
@@ -260,7 +260,7 @@ def _build_metrics(source: Source) -> Figure:
 
 def _build_heads(source: Source) -> tuple[Figure, ...]:
     """The change of every head with the context, folded; nothing without every query."""
-    draft = Draft(
+    draft = Figure(
         "context-heads", "Change of every head with the context", source.ask_study("context_slopes", n=source.n)
     )
     slopes = {metric: average_slopes(draft.rows, metric) for metric in METRICS}
@@ -290,7 +290,7 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
 
 
 def _build_elbows(source: Source) -> Figure:
-    draft = Draft("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
+    draft = Figure("context-elbows", "Elbow against context size", source.ask_study("elbows_by_query"))
     told = describe_elbows(draft.rows)
     if not any(drop_nulls(draft.rows, column) for column in ELBOWS):
         return draft.leave_empty(told)
@@ -325,7 +325,7 @@ def _build_elbows(source: Source) -> Figure:
 
 def build_labels(source: Source) -> tuple[Figure, ...]:
     """Kinds of heads against the position of the query; nothing for one query."""
-    draft = Draft("context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query"))
+    draft = Figure("context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query"))
     if not has_several_contexts(draft.rows):
         return ()
     changes = source.ask_study("label_changes").rows()

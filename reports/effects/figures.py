@@ -335,11 +335,11 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
     maps = Figure(
         "loss-by-head",
         "Loss without each head",
+        answer,
         describe_ablation(rows),
         f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. The other "
         "maps show the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
         "paper removes no head.",
-        answer,
         charts=(
             draw_map(rows, "delta_loss", "Loss increase (nats)", describe_ablation(rows)),
             *([draw_kind_map(rows)] if drop_nulls(rows, "label") else []),
@@ -356,13 +356,13 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
     scatter = Figure(
         "loss-and-geometry",
         "Loss without a head and its geometry",
+        answer,
         describe_correlations(correlations),
         "One dot per head, coloured by its kind; the titles give rank correlations over heads within layers, since "
         "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. "
         "Measures are means over all sequences; the claim about Recall takes that of the sequence in which the loss is "
         f"measured. The table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes "
         "for such a relation but does not test it.",
-        answer,
         part=answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         whole=answer.table,
         charts=tuple(draw_loss_scatter(rows, measure=row["measure"], correlation=row) for row in correlations),
@@ -382,13 +382,13 @@ def _build_error(source: Source, heads: Sequence[Row], associations: Answer) -> 
         Figure(
             "loss-and-error",
             "Loss with 16 keys for one head, and the error they leave",
+            associations,
             claim["sentence"],
             "One dot per head, which alone keeps the 16 keys of largest weight of every query, renormalised. Error: "
             "what that leaves of its output at the last query, over its norm: the weight left out times the distance "
             "between the means of the value states left out and kept (arXiv 2512.07647). Ahead: Fisher’s z of the rank "
             "correlation with the error, minus that with the measure, in the direction in which the measure goes with "
             "the loss. The paper has no such figure.",
-            associations,
             charts=tuple(draw_loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
             listing=tabulate(
                 rows,
@@ -411,6 +411,7 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
         Figure(
             "loss-by-keys",
             "Loss with fewer keys",
+            answer,
             describe_budgets(rows),
             "Policies with the same budget keep the same number of keys on average. Keys are those of the largest "
             "weights α, or those farthest off the mean, of the largest α‖v − v̄‖, where v̄ is the mean of the value "
@@ -422,7 +423,6 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             "shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
-            answer,
             charts=tuple(draw_loss_by_keys(rows, panel=panel) for panel in list_panels(rows)),
             titled=True,
         ),

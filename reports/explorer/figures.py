@@ -24,7 +24,7 @@ from reports.elements import (
     tooltips,
     write_layer,
 )
-from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head
 from reports.head_geometry.findings import COSINES, NORMS
 from reports.kinds import labels as kind_labels
@@ -346,7 +346,7 @@ def build_section(source: Source) -> Section:
 
 
 def _build_explorer(source: Source) -> Figure:
-    draft = Draft("explorer", "Heads, one by one", source.ask_query("explorer_heads", n=source.n))
+    draft = Figure("explorer", "Heads, one by one", source.ask_query("explorer_heads", n=source.n))
     curves = source.ask_shown("explorer_curves").rows()
     if not source.last_n:
         return draft.leave_empty(NOTHING_SELECTED)

@@ -11,7 +11,7 @@ import altair as alt
 from geometry.statistics.verdicts import correct_holm
 from reports.families import charts
 from reports.families.charts import NAMES, name_quantity, title_quantity
-from reports.figures import Draft, Figure, Section, select_rows
+from reports.figures import Figure, Section, select_rows
 from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import (
     Row,
@@ -246,7 +246,7 @@ def tell_first(ask: AskFamily) -> list[str]:
 
 def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
     """Small multiples: a chart of each quantity."""
-    draft = Draft("trends-of-model", "Quantities of the model", answer)
+    draft = Figure("trends-of-model", "Quantities of the model", answer)
     there = [name for name in BY_MEMBER if _has_quantity(draft.rows, name)]
     if not there:
         return draft.leave_empty(NOT_MEASURED)
@@ -259,7 +259,7 @@ def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
 
 
 def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
-    draft = Draft(f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance", answer)
+    draft = Figure(f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance", answer)
     if not _has_quantity(draft.rows, f"{name}_compared"):
         return draft.leave_empty("No study that has landed is compared with chance.")
     reading = (
@@ -275,7 +275,7 @@ def _has_quantity(rows: Sequence[Row], quantity: str) -> bool:
 
 
 def _build_kinds(answer: Answer) -> Figure:
-    draft = Draft("family-kinds", "Kinds of heads over the studies", answer)
+    draft = Figure("family-kinds", "Kinds of heads over the studies", answer)
     if not any(row["quantity"] == "other_share" for row in draft.rows):
         return draft.leave_empty(NOT_MEASURED)
     reading = "Shares of heads and sequences that meet the rule of each kind."
@@ -285,7 +285,7 @@ def _build_kinds(answer: Answer) -> Figure:
 def _build_layers(ask: AskFamily) -> Figure:
     answers = {name: ask("family_layers", quantity=name) for name in BY_HEAD}
     known = {name: answer for name, answer in answers.items() if drop_nulls(answer.rows(), "value")}
-    draft = Draft("layers-of-members", "Layers by studies", next(iter((known or answers).values())))
+    draft = Figure("layers-of-members", "Layers by studies", next(iter((known or answers).values())))
     if not known:
         return draft.leave_empty(NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a study without results."
@@ -299,7 +299,7 @@ def _build_heads(ask: AskFamily, onsets: Answer, quantity: str, *, ordered: bool
     name, key = title_quantity(quantity), re.sub(r"\W+", "-", quantity.replace("_", "-")).strip("-")
 
     def build(part: str, title: str, finding: str, reading: str, draw: Callable[..., alt.LayerChart]) -> Figure:
-        draft = Draft(f"{part}-{key}", title, answer)
+        draft = Figure(f"{part}-{key}", title, answer)
         if not drop_nulls(rows, "value"):
             return draft.leave_empty(NOT_MEASURED)
         return draft.show(finding, reading, charts=(draw(rows, title),), tab=name)
@@ -316,7 +316,7 @@ def _build_heads(ask: AskFamily, onsets: Answer, quantity: str, *, ordered: bool
 
 
 def _build_onsets(answer: Answer) -> Figure:
-    draft = Draft("onsets", "Onsets", answer)
+    draft = Figure("onsets", "Onsets", answer)
     table = select_rows(draft.table, "state", "appears")
     if not table.num_rows:
         return draft.leave_empty("No quantity comes to exceed its threshold over these studies.")
@@ -328,7 +328,7 @@ def _build_onsets(answer: Answer) -> Figure:
 
 
 def _build_differences(ask: AskFamily, of_model: Answer) -> Figure:
-    draft = Draft("differences", "Last study minus first", ask("family_differences"))
+    draft = Figure("differences", "Last study minus first", ask("family_differences"))
     if not draft.rows:
         return draft.leave_empty("Fewer than two studies have landed.")
     reading = (
@@ -351,10 +351,8 @@ def _build_differences(ask: AskFamily, of_model: Answer) -> Figure:
 
 
 def _build_overlaps(ask: AskFamily) -> Figure:
-    draft = Draft(
-        "overlaps",
-        "Selected keys that two studies share",
-        ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED),
+    draft = Figure(
+        "overlaps", "Selected keys that two studies share", ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED)
     )
     if not draft.rows:
         return draft.leave_empty("No two consecutive studies read the same sequences.")
@@ -380,7 +378,7 @@ def _build_overlaps(ask: AskFamily) -> Figure:
 
 def build_claims(ask: AskFamily) -> Figure:
     """The verdict of each member on the claims that any of them can test."""
-    draft = Draft("family-claims", "Verdicts on the claims", ask("family_claims"))
+    draft = Figure("family-claims", "Verdicts on the claims", ask("family_claims"))
     known = {row["claim"] for row in draft.rows if row["verdict"] not in {None, "not testable"}}
     if not known:
         return draft.leave_empty("No study that has landed can test any claim.")

@@ -1,7 +1,7 @@
 """Findings on the paper's claims, in total and claim by claim; sentences are those of the table ``claims``."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from reports.findings.numbers import Row, count, format_with_interval, number
 
@@ -55,11 +55,13 @@ def format_threshold(part: Row) -> str:
     return f"{SIGNS[part['direction']]} {number(part['threshold'])}"
 
 
-def format_interval(row: Row, name: str = "value", *, low: str = "low", high: str = "high") -> str:
+def format_interval(
+    row: Row, name: str = "value", write: Callable[[float], str] = number, *, low: str = "low", high: str = "high"
+) -> str:
     """Format a value with its interval over its ``sequences``, if it says how many; empty without a value."""
     if row[name] is None:
         return ""
-    return format_with_interval(row[name], row[low], row.get(high), sequences=row.get("sequences") or 0)
+    return format_with_interval(row[name], row[low], row.get(high), write, sequences=row.get("sequences") or 0)
 
 
 def format_decisive(claim: Row) -> str:

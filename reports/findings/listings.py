@@ -28,9 +28,9 @@ def tabulate(rows: Iterable[Row], columns: Mapping[str, Cell]) -> Listing:
     return Listing(tuple(columns), tuple(tuple(write(row) for write in columns.values()) for row in rows))
 
 
-def format_own_interval(row: Row, name: str) -> str:
+def format_own_interval(row: Row, name: str, write: Callable[[float], str] = number) -> str:
     """Format a value with the interval in the columns that are named after it; empty without a value."""
-    return format_interval(row, name, low=f"{name}_low", high=f"{name}_high")
+    return format_interval(row, name, write, low=f"{name}_low", high=f"{name}_high")
 
 
 def format_number(value: float | None) -> str:

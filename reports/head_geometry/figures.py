@@ -30,7 +30,7 @@ from reports.elements import (
     style_line,
     tooltips,
 )
-from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source
 from reports.findings.numbers import Row, drop_nulls, find_span, join_sentences, name_head
 from reports.head_geometry import findings
 from reports.kinds.labels import KINDS
@@ -338,7 +338,7 @@ def _join_paragraphs(*parts: str) -> str:
 
 
 def _build_diagnostics(source: Source) -> Figure:
-    draft = Draft("diagnostics", "How s_N grows and turns", source.ask_query("label_examples"))
+    draft = Figure("diagnostics", "How s_N grows and turns", source.ask_query("label_examples"))
     examples = _find_examples(source, "diagnostics_of_head")
     shown = [example for example in examples if example.answer.table.num_rows]
     if not shown:
@@ -377,7 +377,7 @@ def _build_diagnostics(source: Source) -> Figure:
 
 
 def _build_contributions(source: Source) -> Figure:
-    draft = Draft("contributions", "Contribution of each token, by context size", source.ask_query("label_examples"))
+    draft = Figure("contributions", "Contribution of each token, by context size", source.ask_query("label_examples"))
     examples = _find_examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
@@ -410,7 +410,7 @@ def _build_contributions(source: Source) -> Figure:
 
 
 def _build_spheres(source: Source) -> Figure:
-    draft = Draft("spheres", "Value states of heads on a sphere", source.ask_query("label_examples"))
+    draft = Figure("spheres", "Value states of heads on a sphere", source.ask_query("label_examples"))
     heads = source.ask_study("principal_directions_by_head").rows()
     of_kv_head = {(row["layer"], row["kv_head"]): row for row in drop_nulls(heads, "effective_dimension")}
     examples = _find_examples(source, "directions_of_head")
@@ -439,7 +439,7 @@ def _build_spheres(source: Source) -> Figure:
 
 
 def _build_dimensions(source: Source) -> Figure:
-    draft = Draft(
+    draft = Figure(
         "effective-dimension", "Effective dimension by layer", source.ask_study("principal_directions_by_head")
     )
     rows, told = drop_nulls(draft.rows, "effective_dimension"), findings.describe_dimensions(draft.rows)

@@ -40,11 +40,11 @@ def build_example() -> Figure:
     return Figure(
         "example",
         "How to read a head: tokens on a circle, weighted, and the two balls",
+        None,
         describe_example(keys, r_min, r_max),
         "First: value states of norm 1. Second: each times its weight, which moves it towards the origin. Third: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
         "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
-        None,
         part=table,
         paper="Figure 1",
         folded=True,

@@ -25,20 +25,12 @@ from reports.elements import (
     points,
     tooltips,
 )
-from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source
 from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, name_share, number
 from reports.kinds import labels as kind_labels
 from reports.kinds.head_map import build_map
-from reports.kinds.labels import (
-    add_nearest,
-    dots,
-    fill_cells,
-    label_colour,
-    near_shape,
-    segments,
-    stack_shares,
-)
+from reports.kinds.labels import add_nearest, dots, fill_cells, label_colour, near_shape, segments, stack_shares
 
 ROW = 24  # Height of the row of a label, in pixels
 
@@ -130,7 +122,7 @@ def tabulate_patterns(rows: Sequence[Row]) -> Listing:
 
 def build_patterns(source: Source) -> Figure:
     """Heads that look at a known pattern, beside the others."""
-    draft = Draft("kinds-patterns", "Kinds of heads and what they look at", source.ask_study("measures_by_label"))
+    draft = Figure("kinds-patterns", "Kinds of heads and what they look at", source.ask_study("measures_by_label"))
     rows = draft.rows
     if not rows:
         why = "What heads look at was not measured, or no head looks at a known place as only some do."
@@ -264,7 +256,7 @@ def build_section(source: Source) -> Section:
 
 def build_depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
-    draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("head_taxonomy"))
+    draft = Figure("kinds-by-layer", "Kinds of heads over depth", source.ask_query("head_taxonomy"))
     shares = source.ask_query("taxonomy_by_layer").rows()
     depths = kind_labels.describe_depths(draft.rows)
     tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
@@ -290,7 +282,7 @@ def build_depth(source: Source) -> Figure:
 
 
 def _build_plane(source: Source) -> Figure:
-    draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("head_taxonomy"))
+    draft = Figure("kinds-plane", "Heads and thresholds", source.ask_query("head_taxonomy"))
     if not drop_nulls(draft.rows, "cos_last_level"):
         return draft.leave_empty("No head attends to two keys with a last token whose value state has a norm above 0.")
     told = kind_labels.describe_planes(draft.rows)
@@ -323,7 +315,7 @@ def _build_plane(source: Source) -> Figure:
 
 
 def _build_sensitivity(source: Source) -> Figure:
-    draft = Draft(
+    draft = Figure(
         "kinds-sensitivity", "Dependence of the kinds on the thresholds", source.ask_query("taxonomy_thresholds")
     )
     return draft.show(
@@ -345,7 +337,7 @@ def _build_sensitivity(source: Source) -> Figure:
 
 
 def _build_curves(source: Source) -> Figure:
-    draft = Draft("kinds-curves", "Precision and Recall by kind of head", source.ask_query("curves_by_label"))
+    draft = Figure("kinds-curves", "Precision and Recall by kind of head", source.ask_query("curves_by_label"))
     if not draft.rows:
         return draft.leave_empty(NOTHING_SELECTED)
     return draft.show(

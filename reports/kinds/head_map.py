@@ -6,8 +6,9 @@ from typing import Any
 import altair as alt
 
 from reports.elements import HEAD, THINNED, layer_chart, place_legend, tooltips
-from reports.figures import Draft, Figure, Source
-from reports.findings.numbers import Row, count, format_with_interval, join_sentences, number, percent
+from reports.figures import Figure, Source
+from reports.findings.listings import format_own_interval
+from reports.findings.numbers import Row, count, join_sentences, number, percent
 from reports.kinds import labels as kind_labels
 from reports.kinds.labels import MANY, SHAPES, add_nearest
 
@@ -212,27 +213,21 @@ def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[R
         for row in axes
         if row["share"] > 0
     ]
+    held = format_own_interval(share, "value", percent) if share else ""
     moved = sum(not row["kept"] for row in heads)
     return join_sentences(
-        f"Two axes hold {format_share(share)} of the differences between the curves of {count(len(heads), 'head')}: "
+        f"Two axes hold {held} of the differences between the curves of {count(len(heads), 'head')}: "
         f"{' and '.join(mostly)}."
-        if share
+        if held
         else "",
         f"{moved:,} of {count(len(heads), 'head')} {'changes' if moved == 1 else 'change'} kind if one threshold is "
         "halved, doubled or changed by 10 %.",
     )
 
 
-def format_share(row: Row) -> str:
-    """A share with its interval, in percent."""
-    return format_with_interval(
-        row["value"], row["value_low"], row["value_high"], percent, sequences=row.get("sequences") or 0
-    )
-
-
 def describe_label(row: Row) -> str:
     """A label of a head with its share and lift, and where it has them (``labels_of_heads``)."""
-    share = format_with_interval(row["share"], row["share_low"], row["share_high"], percent, sequences=row["sequences"])
+    share = format_own_interval(row, "share", percent)
     if row["label"] == "diffuse":
         return f"diffuse: entropy {share} of the largest possible"
     where = "on repeated tokens" if row["text"] == "probe" else "in the text"
@@ -241,7 +236,7 @@ def describe_label(row: Row) -> str:
 
 def build_map(source: Source) -> Figure:
     """Every head in the plane of its curves."""
-    draft = Draft("head-map", "Heads as points of a plane", source.ask_query("head_map"))
+    draft = Figure("head-map", "Heads as points of a plane", source.ask_query("head_map"))
     if not draft.table.num_rows:
         return draft.leave_empty("The heads have no curves here, or ones that do not differ.")
     axes = source.ask_study("head_map_axes").rows()

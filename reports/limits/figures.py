@@ -389,6 +389,7 @@ def _build_distances(source: Source) -> Figure | None:
     return Figure(
         "distance-rest",
         "Distance of the selected keys from the rest",
+        answer,
         join_sentences(
             describe_distance(rows),
             describe_critical_n(source.ask_query("critical_n").rows()),
@@ -398,7 +399,6 @@ def _build_distances(source: Source) -> Figure | None:
         "over heads and sequences; band: 95 % interval over sequences. Random keys: root mean square over all "
         "selections of N keys, in closed form. At N = n the distance is the norm itself. The paper draws no such "
         "figure.",
-        answer,
         charts=(draw_distances(answer.rows()), *([draw_distance_ratios(answer.rows())] if several else [])),
         tab="Distance",
         titled=True,
@@ -430,6 +430,7 @@ def _build_convergence(source: Source) -> Figure | None:
     return Figure(
         "convergence-uniform",
         "Convergence to uniform weights",
+        answer,
         join_sentences(
             describe_convergence(rows, source.ask_study("limit_exponents_of_model").rows()),
             told,
@@ -438,7 +439,6 @@ def _build_convergence(source: Source) -> Figure | None:
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
         "heads. The paper draws no such figure.",
-        answer,
         charts=(*([draw_convergence(rows)] if several else []), chart),
         tab="Uniform weights",
         titled=True,
@@ -471,11 +471,11 @@ def _build_distinguishable(source: Source) -> Figure | None:
     return Figure(
         "distinguishable-share",
         "Share of the selected keys that can be told apart",
+        answer,
         told,
         "Share of the selected keys that are nearer to s_N than every key left out, R(rₘᵢₙ, N), from N = 2 on, since "
         "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
         "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",
-        answer,
         charts=(chart,),
         tab="Told apart",
         broad=True,
@@ -491,11 +491,11 @@ def _build_temperature(source: Source) -> Figure | None:
     return Figure(
         "temperature",
         "Sensitivity and temperature",
+        answer,
         join_sentences(describe_sensitivity(rows), describe_best_temperatures(best) if known else ""),
         "Exact spectral norm of the Jacobian of softmax(l/T), for the weights that the same logits l give at T; band: "
         "10 % to 90 % quantile of heads and sequences. Bars: number of heads by the T of the grid at which their AUC, "
         "or Recall, is largest. The paper uses the weights as they are.",
-        answer,
         charts=(draw_sensitivity(rows), *([draw_best_temperatures(best)] if known else [])),
         tab="Temperature",
         titled=True,

@@ -61,12 +61,12 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     figure = Figure(
         "planted-recovery",
         "Planted and fitted parameters",
+        answer,
         describe_recovery(rows),
         "Each dot is one head, or KV head; on the dashed line both agree. The table below has the "
         f"{WORST} heads with the largest error of each parameter; its SQL returns all of them. The tensors of this "
         "study are drawn from Assumptions 1 to 3 with the planted parameters, so any difference is an error of the "
         "fits. The paper has no such test.",
-        answer,
         part=pa.Table.from_pylist([*worst], schema=answer.table.schema),
         whole=answer.table,
         charts=tuple(draw_parameter(found, PARAMETERS[name]) for name, found in compared.items()),

@@ -15,7 +15,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,29 +85,24 @@ LAYOUT = {
 """Fields of ``config.json`` that are always the same."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """The largest weights of every query of a head in one sequence."""
+def encode_example(
+    sequence: int, interval: int, tokens: Sequence[str], places: I64, weights: NDArray[np.float32], largest: float
+) -> bytes:
+    """The largest weights of every query of a head in one sequence, as a line of JSON.
 
-    sequence: int
-    interval: int  # Of the largest weight, from 1, the lowest
-    tokens: Sequence[str]  # Texts of the K tokens
-    places: I64  # Of each weight, q · K + k, ascending
-    weights: NDArray[np.float32]
-    largest: float  # Largest weight but those of the query and of the key at position 0
-
-    def encode(self) -> bytes:
-        """One line of JSON."""
-        content = {
-            "sequence_id": self.sequence,
-            "interval": self.interval,
-            "tokens": self.tokens,
-            "attention_indices": self.places.tolist(),
-            "attention_values": _round(self.weights),
-            "seq_len": len(self.tokens),
-            "max_activation": round(self.largest, DECIMALS),
-        }
-        return _encode(content)
+    interval: of the largest weight, from 1, the lowest; tokens: texts of the K tokens; places: of each weight, q · K +
+    k, ascending; largest: largest weight but those of the query and of the key at position 0.
+    """
+    content = {
+        "sequence_id": sequence,
+        "interval": interval,
+        "tokens": tokens,
+        "attention_indices": places.tolist(),
+        "attention_values": _round(weights),
+        "seq_len": len(tokens),
+        "max_activation": round(largest, DECIMALS),
+    }
+    return _encode(content)
 
 
 def choose_examples(sequences: int) -> I64:

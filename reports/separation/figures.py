@@ -28,16 +28,7 @@ from reports.elements import (
     tooltips,
     write_in_cells,
 )
-from reports.figures import (
-    NOTHING_SELECTED,
-    Draft,
-    Figure,
-    Section,
-    Source,
-    find_shown_kappa,
-    only_row,
-    select_rows,
-)
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source, find_shown_kappa, only_row, select_rows
 from reports.findings.numbers import (
     NAMES,
     Row,
@@ -308,7 +299,7 @@ def build_section(source: Source) -> Section:
 
 
 def _build_metric(source: Source, metric: str) -> Figure:
-    draft = Draft(f"{metric}-by-n", f"{NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
+    draft = Figure(f"{metric}-by-n", f"{NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
     table = select_rows(draft.table, "metric", metric)
     rows = join_bounds(table.to_pylist(), metric)
     if not rows:
@@ -351,7 +342,7 @@ def _read_twin(source: Source) -> list[Row] | None:
 
 def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
-    draft = Draft(f"{metric.replace('_', '-')}-bounds", BOUNDED[metric], source.ask_shown("bounds_by_n"))
+    draft = Figure(f"{metric.replace('_', '-')}-bounds", BOUNDED[metric], source.ask_shown("bounds_by_n"))
     table = select_rows(draft.table, "metric", metric)
     rows = join_bounds(table.to_pylist(), metric)
     if not rows:
@@ -379,7 +370,7 @@ def _describe_settings(source: Source) -> str:
 
 
 def _build_elbows(source: Source) -> Figure:
-    draft = Draft("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
+    draft = Figure("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
     told = describe_elbows(draft.rows)
     if not drop_nulls(draft.rows, "elbow_n"):
         return draft.leave_empty(told if source.last_n else NOTHING_SELECTED)
@@ -408,7 +399,7 @@ def _build_elbows(source: Source) -> Figure:
 
 
 def _build_map(source: Source, metric: str) -> Figure:
-    draft = Draft(f"{metric}-map", f"{NAMES[metric]} of every head", source.ask_query("heads_at_n", n=source.n))
+    draft = Figure(f"{metric}-map", f"{NAMES[metric]} of every head", source.ask_query("heads_at_n", n=source.n))
     table = draft.table.select(["layer", "head", "sequences", metric])
     rows: list[Row] = table.to_pylist()
     known = drop_nulls(rows, metric)

@@ -6,7 +6,7 @@ from functools import partial
 import altair as alt
 
 from reports.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
-from reports.figures import NOTHING_SELECTED, Draft, Figure, Section, Source
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source
 from reports.findings.listings import format_own_interval
 from reports.findings.numbers import Row, count, describe_range, drop_nulls
 from reports.kinds.labels import add_nearest, dots
@@ -104,7 +104,7 @@ def build_section(source: Source) -> Section:
 
 
 def _build_effect(source: Source) -> Figure:
-    draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
+    draft = Figure("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
     if not drop_nulls(draft.rows, "correlation"):
         return draft.leave_empty(explain_no_sink_effect(draft.rows) if source.last_n else NOTHING_SELECTED)
     shown, known = select_shown(draft.rows), drop_nulls(draft.rows, "correlation")

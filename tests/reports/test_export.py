@@ -68,7 +68,7 @@ def test_pictures_show_the_codes_of_what_acts_or_is_not_seen(tmp_path: Path) -> 
     acting, seen = "\u202ea\x1b\u2028b", r"\u202ea\x1b\u2028b"
     bars = alt.Chart().mark_bar().encode(x="token:N")
     chart = layer_chart([{"token": acting}], acting, acting, bars)
-    figure = Figure("made", acting, "", "", Answer("claims", {}, pa.table({})), charts=(chart,))
+    figure = Figure("made", acting, Answer("claims", {}, pa.table({})), charts=(chart,))
     write_images([Section("s", "S", "", (figure,))], tmp_path)
     svg = (tmp_path / "made.svg").read_text(encoding="utf-8")
     assert escape_unprintable(svg, keep="\n") == svg
@@ -100,7 +100,7 @@ def test_every_table_becomes_csv_and_parquet(
 
 def test_lists_and_awkward_texts_survive(tmp_path: Path) -> None:
     table = pa.table({"text": ['a "b",\n', None], "list": [[1, None, 3], None]})
-    figure = Figure("made", "Made", "", "", Answer("claims", {}, table))
+    figure = Figure("made", "Made", Answer("claims", {}, table))
     write_tables([Section("s", "S", "", (figure,))], tmp_path)
     with (tmp_path / "made.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
