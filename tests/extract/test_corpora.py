@@ -315,12 +315,8 @@ def test_files_of_other_kinds_are_named_once(folder: Path, caplog: pytest.LogCap
 def test_links_to_files_are_read_and_those_to_anything_else_are_not_opened(folder: Path, tmp_path: Path) -> None:
     outside = put(tmp_path / "blobs" / "c0ffee", b"outside")
     os.mkfifo(tmp_path / "pipe")
-    for name, target in {
-        "zw.txt": outside,
-        "around": folder,
-        "zx.txt": "/dev/zero",
-        "zy.txt": tmp_path / "pipe",
-    }.items():
+    links = {"zw.txt": outside, "around": folder, "zx.txt": "/dev/zero", "zy.txt": tmp_path / "pipe"}
+    for name, target in links.items():
         (folder / name).symlink_to(target)
     assert read(folder) == [*TEXTS, "outside"]
     assert len(hash_files(corpus(folder))) == 64

@@ -235,9 +235,8 @@ def test_losses_of_policies() -> None:
     policies = [ALL, *(POLICIES[policy] for policy in REPEATED)]
     found = measure_policy_losses(model, attention, sequence(), policies)
     logits = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
-    assert found["plain_loss"] == pytest.approx(
-        float(torch.nn.functional.cross_entropy(logits[:-1], sequence()[1:])), abs=1e-6
-    )
+    own = float(torch.nn.functional.cross_entropy(logits[:-1], sequence()[1:]))
+    assert found["plain_loss"] == pytest.approx(own, abs=1e-6)
     assert found["loss"][0] == pytest.approx(found["plain_loss"], abs=1e-5)
     assert found["kl"][0] == pytest.approx(0, abs=1e-6)
     assert min(found["kl"][1:]) > 1e-4

@@ -92,11 +92,7 @@ def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) 
     """Sums of different norms that tie in real arithmetic alone are the only ones that may fall either way."""
     given, wanted = found(*head), literally(*head, slack=1e-40)
     strict = literally(*head, slack=-1e-40)
-    either = {
-        f"contributors_{share}"
-        for share in SHARES
-        if wanted[f"contributors_{share}"] != strict[f"contributors_{share}"]
-    }
+    either = {name for name in (f"contributors_{share}" for share in SHARES) if wanted[name] != strict[name]}
     assert differing(given, wanted) <= either
     assert all(wanted[name] <= given[name] <= strict[name] for name in either)
 
@@ -146,9 +142,8 @@ class TestControls:
     def test_norms_before_products_would_break_ties(self) -> None:
         """α v is equal for both keys; α ‖v‖ is not, in float64."""
         weights, values = np.array([1, 3, 1], np.float32) / 64, np.array([[3, 3], [1, 1], [0, 0]], np.float32)
-        assert weights[0] * np.linalg.norm(values[0].astype(float)) != weights[1] * np.linalg.norm(
-            values[1].astype(float)
-        )
+        lengths = weights * np.linalg.norm(values.astype(float), axis=1)
+        assert lengths[0] != lengths[1]
         spread = concentration(weights, values)
         assert (spread.top_contributor, spread.contributors_50, spread.top_contribution) == (0, 1, 0.5)
         turned = concentration(weights[[1, 0, 2]], values[[1, 0, 2]])

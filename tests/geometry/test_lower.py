@@ -47,10 +47,7 @@ def draw_ingredients() -> dict[str, np.ndarray]:
 def assert_summed(changed: Callable[[dict[str, float]], dict[str, float]] = lambda of_one: of_one) -> None:
     """Margins and bounds are those of every selection, and sums those of all that have bounds."""
     parts = draw_ingredients()
-    margins = (
-        lower.margin(Ingredients(**parts), UNIT[..., None]),
-        lower.margin_sink(Ingredients(**parts), UNIT[..., None]),
-    )
+    margins = [of(Ingredients(**parts), UNIT[..., None]) for of in (lower.margin, lower.margin_sink)]
     sums = sum_lower_bounds(*margins, n_keys=KEYS, head_dim=HEAD_DIM, kappas=KAPPAS)
     wanted = np.zeros((len(LOWER), HEADS_OF_LAYER, len(KAPPAS), KEYS - 1))
     for (index, kappa), at in product(enumerate(KAPPAS), np.ndindex(margins[0].shape)):

@@ -191,11 +191,9 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
     compare_bounds(INDEPENDENT, 20, 8, seed=1, **asked)
     assert compare_bounds(INDEPENDENT, 16, 8, seed=1, **asked) == first
     assert compare_bounds(INDEPENDENT, 16, 8, seed=2, **asked) != first
-    states = [
-        module._make_seed(INDEPENDENT, n, d, 1).generate_state(4).tolist() for n, d in ((16, 8), (8, 16), (17, 8))
-    ]
-    states.append(module._make_seed(replace(INDEPENDENT, lambda_sink=0.3), 16, 8, 1).generate_state(4).tolist())
-    assert len({tuple(state) for state in states}) == 4
+    others = [(INDEPENDENT, 8, 16), (INDEPENDENT, 17, 8), (replace(INDEPENDENT, lambda_sink=0.3), 16, 8)]
+    states = {tuple(module._make_seed(*of, 1).generate_state(4)) for of in ((INDEPENDENT, 16, 8), *others)}
+    assert len(states) == 4
 
 
 # Table 1.
@@ -304,21 +302,17 @@ def test_a_change_within_its_errors_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_premise_is_sought_near_the_parameters_given() -> None:
     """β is raised no farther than need be, d only if β does not help; the point found has Δ > 0 in other draws too."""
-    given = AssumedHead(
-        lambda_sink=0.2, beta=0.1, rho_0=0.0, p_sink=0.4, eta=0.0, eta_growth=0.2, omega=1.0, t_1=20, t_2=20
-    )
+    given = replace(INDEPENDENT, beta=0.1, eta=0.0, eta_growth=0.2, omega=1.0, t_1=20, t_2=20)
     found, head_dim, size = find_premise_point(given, 40, 64, seed=0)
     assert found == replace(given, beta=found.beta)
     assert (found.beta in RATES, head_dim, size > 1) == (True, 64, True)
     sizes, random = [size], np.random.SeedSequence(9)
     parts = draw(found, 40, head_dim, draws=20, random=random, sizes=sizes).ingredients
-    margins = lower.margin(parts)
-    assert (margins > 0).mean() > 0.8
+    assert (lower.margin(parts) > 0).mean() > 0.8
     below = RATES[RATES.index(found.beta) - 1] if found.beta > RATES[0] else given.beta
     same = np.random.SeedSequence(0)  # the draws of the search
     parts = draw(replace(given, beta=below), 40, 64, draws=4, random=same, sizes=list(range(2, 40))).ingredients
-    margins = lower.margin(parts)
-    assert not (margins > 0).all(axis=0).any()
+    assert not (lower.margin(parts) > 0).all(axis=0).any()
 
 
 def test_where_no_point_is_within_the_premise_the_one_given_stays() -> None:
