@@ -27,7 +27,6 @@ from extract.capture.one_pass import Attention, Capture, capture
 from extract.models.loading import is_out_of_memory
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
-from storage.zarr.arrays import LayerSize
 
 CAPTURED_BYTES = 2**30
 """Bytes of the captured tensors of one batch of automatic size, unless one sequence takes more."""
@@ -58,12 +57,6 @@ class Batch:
     """What heads look at in the sequences of the probe, by the names of the store's arrays; empty without a probe."""
 
 
-def estimate_batch_bytes(layers: Sequence[LayerSize], **sizes: Any) -> int:
-    """Bytes of the captured tensors of one batch: of ``Buffers`` of these sizes, for which no memory is taken."""
-    with torch.device("meta"):
-        return Buffers(layers, **sizes).nbytes
-
-
 def choose_batch_size(settings: ExtractionSettings, attention: Attention, device: torch.device) -> int:
     """First batch size: the requested one, or as many as ``CAPTURED_BYTES`` and on a CPU ``CPU_TOKENS`` allow.
 
@@ -71,7 +64,8 @@ def choose_batch_size(settings: ExtractionSettings, attention: Attention, device
     could not reproduce.
     """
     if settings.batch_size == "auto":
-        one = estimate_batch_bytes(attention.layers, batch=1, **_list_sizes(settings, attention))
+        with torch.device("meta"):  # on which tensors take no memory
+            one = Buffers(attention.layers, batch=1, **_list_sizes(settings, attention)).nbytes
         most = CPU_TOKENS // settings.context_length if device.type == "cpu" else MOST_TOGETHER
         wanted = max(1, min(MOST_TOGETHER, most, CAPTURED_BYTES // one))
     else:
@@ -105,7 +99,7 @@ def read_batches(
     batches. Batches are captured into two buffers in turn: request the next batch but one only when this one is no
     longer needed. ``probe`` has as many other sequences, of which only what heads look at is kept.
 
-    Memory beside the forward pass: 2 * ``estimate_batch_bytes``, page-locked with a model on a GPU, for which torch
+    Memory beside the forward pass: that of two ``Buffers``, page-locked with a model on a GPU, for which torch
     rounds each tensor up to a power of two.
     """
     reader, at = _Reader(model, attention, settings, size), 0

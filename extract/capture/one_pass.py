@@ -39,7 +39,7 @@ from extract.capture.buffers import Buffers
 from extract.hub import summarise_error
 from extract.models.architectures import (
     OTHER_KINDS,
-    check_modules,
+    check_both_halves,
     find_own_attention,
     list_layer_kinds,
     restore_attention,
@@ -179,7 +179,7 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     forward pass. The queries are the last position and the one half-way to it, which is followed by keys that it must
     not see. Numbers that are not finite are let through, and out-of-memory errors are passed on.
     """
-    check_modules(model)
+    check_both_halves(model.config, type(model).__name__, model)
     last = input_ids.shape[1] - 1
     try:
         recorder = _run(model, input_ids, sorted({last // 2, last}))
@@ -451,9 +451,11 @@ def _verify(
     model. It may omit the learned ``sink`` (B, H, Q) from the weights that it returns, but not from its output. The
     output at the queries must also equal the weights times the value states.
     """
-    value = states[2].float()
+    query, key, value = (state.float() for state in states)
     ours = (group_by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
-    their_output, their_weights = _run_eager(model, module, states, mask, **kwargs)
+    visible = find_visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
+    added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
+    their_output, their_weights = find_eager_attention(model, module)(module, query, key, value, added, **kwargs)
     theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
     same_weights = not is_different(weights, theirs, exact) or (
         sink is not None and not is_different(weights, theirs * (1 - sink[..., None]), exact)
@@ -469,20 +471,8 @@ def _verify(
         )
 
 
-def _run_eager(
-    model: str, module: torch.nn.Module, states: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, **kwargs: Any
-) -> tuple[Tensor, Tensor]:
-    """Output (B, K, H, D) and weights (B, H, K, K) of the eager attention in the model's own source, in float32."""
-    attend = find_eager_attention(model, module)
-    query, key, value = (state.float() for state in states)
-    visible = find_visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
-    added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
-    output, weights = attend(module, query, key, value, added, **kwargs)
-    return output, weights
-
-
 def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
-    """The eager attention in the model's own source."""
+    """The eager attention in the model's own source, which gives output (B, K, H, D) and weights (B, H, K, K)."""
     attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if attend is None:
         msg = f"{model} has no eager attention in the source of its {type(module).__name__}, with which the captured "

@@ -330,8 +330,6 @@ def ablate(
     model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass`` rows, at most
     ``ROW_BYTES`` or the size of one row.
     """
-    if "mean" in kinds and means is None:
-        raise ValueError("heads cannot be replaced by their means: no means are given")
     chosen = sorted(set(list_attending_layers(attention) if layers is None else layers))
     recorder = Recorder()
     with intervene(resumable.model, attention, recorder):
@@ -340,7 +338,7 @@ def ablate(
     plain_loss = float(compare_losses(passed.logits[None], plain, ids)[0])
     for layer in chosen:
         count = attention.layers[layer].heads
-        edit = _Rows(layer, means[layer] if means is not None and "mean" in kinds else None)
+        edit = _Rows(layer, means[layer] if means and "mean" in kinds else None)
         wanted = [
             (kind, head)
             for kind, head in product(kinds, range(count))

@@ -160,12 +160,38 @@ def load_config(model: GgufModel) -> PreTrainedConfig:
 
 
 def load_tokenizer(model: GgufModel) -> PreTrainedTokenizerBase:
-    """The tokenizer of a file, read once as ``load_config``.
+    """The tokenizer of a file, with the rules that the file names, read once as ``load_config``.
 
-    Callers get the same object, since copies take long, and must not change it. Raises what transformers and
-    ``follow_file`` raise.
+    Callers get the same object, since copies take long, and must not change it. ``UserError`` if the rules are not
+    known; else raises what transformers raises.
     """
-    return follow_file(_load_tokenizer(model.path), model)
+    tokenizer = _load_tokenizer(model.path)
+    metadata, backend = model.header.metadata, tokenizer.backend_tokenizer
+    kind, pre = metadata.get(f"{TOKENIZER}model"), metadata.get(f"{TOKENIZER}pre")
+    prefix = metadata.get(
+        f"{TOKENIZER}add_space_prefix", kind == "llama" and not model.architecture.startswith("gemma")
+    )
+    if kind == "gpt2":
+        if pre not in SPLITS:
+            what = f"tokenizer.ggml.pre {pre!a}, whose way to split text is not known"
+            _refuse_tokenizer(model, what, ", ".join(SPLITS))
+        if prefix:
+            what = "add_space_prefix beside a byte-level tokenizer, which puts no space before a text"
+            _refuse_tokenizer(model, what, "false")
+        backend.normalizer = normalizers.NFC() if pre in COMPOSED else None
+        splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in SPLITS[pre]]
+        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, as_bytes])
+        backend.model.ignore_merges = pre in WHOLE
+    elif kind == "llama":
+        spaces = normalizers.Replace(" ", "▁")
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+        backend.pre_tokenizer = None
+        _add_spaces(tokenizer, model)
+    elif kind != "gemma4":
+        _refuse_tokenizer(model, f"a tokenizer of the kind {kind!a}", "gpt2, llama, gemma4")
+    _set_bos(tokenizer, model, default=kind == "llama" or pre in BEGINS)
+    return tokenizer
 
 
 @keep_while_unchanged(most=1)
@@ -248,36 +274,6 @@ def check_architecture(model: GgufModel) -> None:
 def list_architectures() -> list[str]:
     """Names in GGUF of the architectures that are read from GGUF files."""
     return sorted({*FAMILIES, *NEWER})
-
-
-def follow_file(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> PreTrainedTokenizerBase:
-    """The tokenizer that transformers has read from a file, with the rules that the file names."""
-    metadata, backend = model.header.metadata, tokenizer.backend_tokenizer
-    kind, pre = metadata.get(f"{TOKENIZER}model"), metadata.get(f"{TOKENIZER}pre")
-    prefix = metadata.get(
-        f"{TOKENIZER}add_space_prefix", kind == "llama" and not model.architecture.startswith("gemma")
-    )
-    if kind == "gpt2":
-        if pre not in SPLITS:
-            what = f"tokenizer.ggml.pre {pre!a}, whose way to split text is not known"
-            _refuse_tokenizer(model, what, ", ".join(SPLITS))
-        if prefix:
-            what = "add_space_prefix beside a byte-level tokenizer, which puts no space before a text"
-            _refuse_tokenizer(model, what, "false")
-        backend.normalizer = normalizers.NFC() if pre in COMPOSED else None
-        splits = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in SPLITS[pre]]
-        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, as_bytes])
-        backend.model.ignore_merges = pre in WHOLE
-    elif kind == "llama":
-        spaces = normalizers.Replace(" ", "▁")
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
-        backend.pre_tokenizer = None
-        _add_spaces(tokenizer, model)
-    elif kind != "gemma4":
-        _refuse_tokenizer(model, f"a tokenizer of the kind {kind!a}", "gpt2, llama, gemma4")
-    _set_bos(tokenizer, model, default=kind == "llama" or pre in BEGINS)
-    return tokenizer
 
 
 def _add_spaces(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> None:

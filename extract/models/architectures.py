@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, RLock
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -149,25 +149,14 @@ def check_wrapper(wrapper: torch.nn.Module, inner: PreTrainedModel, input_ids: T
         )
 
 
-def check_both_halves(config: PreTrainedConfig, name: str) -> None:
-    """Refuse an encoder–decoder (``UserError``), whose decoder reads more than its text."""
-    if getattr(config, "is_encoder_decoder", False):
-        refuse_decoder(name)
-
-
-def check_modules(model: PreTrainedModel) -> None:
-    """Refuse a decoder (``UserError``) that attends to an encoder's states, which a text alone does not give."""
-    check_both_halves(model.config, type(model).__name__)
-    if any(OTHER_HALF.intersection(name.split(".")[-1:]) for name, _ in model.named_modules()):
-        refuse_decoder(type(model).__name__)
-
-
-def refuse_decoder(name: str) -> NoReturn:
-    """Raise the error that a model is half of an encoder–decoder."""
-    raise UserError(
-        f"{name} is an encoder–decoder or its decoder alone, which attends to the states of an encoder that a text "
-        "does not give; choose a model that only decodes, such as gpt2"
-    )
+def check_both_halves(config: PreTrainedConfig, name: str, model: PreTrainedModel | None = None) -> None:
+    """Refuse an encoder–decoder (``UserError``) or its decoder, which attends to more than its text."""
+    parts = {part.rpartition(".")[-1] for part, _ in model.named_modules()} if model else set()
+    if getattr(config, "is_encoder_decoder", False) or OTHER_HALF & parts:
+        raise UserError(
+            f"{name} is an encoder–decoder or its decoder alone, which attends to the states of an encoder that a text "
+            "does not give; choose a model that only decodes, such as gpt2"
+        )
 
 
 def find_most_tokens(model: PreTrainedModel) -> int | None:

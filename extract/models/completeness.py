@@ -17,6 +17,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from extract.checkpoints import CONFIG, Checkpoint
+from extract.models.checks import Shapes
 from storage.errors import UserError
 
 FREQUENCIES = re.compile(r"(^|\.)rotary_emb\.inv_freq$")
@@ -47,8 +48,6 @@ TOWER_CONFIGS = ("vision_config", "audio_config", "speech_config")
 SCALES = re.compile(r"scale|zero|qweight|absmax|quant|g_idx")
 ADAPTERS = re.compile(r"lora|adapter|base_layer|modules_to_save|prompt_encoder|ia3")
 LAYER = re.compile(r"(^|\.)(layers|h|blocks|blk|block)\.(\d+)\.")
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @contextmanager

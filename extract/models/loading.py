@@ -104,6 +104,8 @@ HUB_REFUSALS: Mapping[type[Exception], str] = {
 }
 """What is said of a hub id by the error that the hub's client raises, subclasses first."""
 
+OWN_CODE = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
+
 OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -427,7 +429,10 @@ def _load_config(source: Source) -> PreTrainedConfig:
             with source.open() as where:
                 raw = PreTrainedConfig.get_config_dict(**where)[0]
                 check_sizes(source.name, raw, None)
-                _check_model_type(source, raw)
+                if (kind := raw.get("model_type")) not in CONFIG_MAPPING:
+                    newer = f"is of type '{kind}', which transformers {transformers.__version__} does not know; "
+                    why = OWN_CODE if "auto_map" in raw else f"{newer}upgrade transformers"
+                    raise UserError(f"The model '{source.name}' {why}")
                 config = AutoConfig.from_pretrained(**where)
     except LOADING_ERRORS as error:
         raise UserError(
@@ -440,15 +445,6 @@ def _load_config(source: Source) -> PreTrainedConfig:
         )
     check_both_halves(config, f"The model '{source.name}' of type '{config.model_type}'")
     return config
-
-
-def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
-    """Refuse an architecture that is not part of transformers, from the content of config.json."""
-    kind, known = raw.get("model_type"), f"transformers {transformers.__version__}"
-    own = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
-    if kind not in CONFIG_MAPPING:
-        why = own if "auto_map" in raw else f"is of type '{kind}', which {known} does not know; upgrade transformers"
-        raise UserError(f"The model '{source.name}' {why}")
 
 
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
