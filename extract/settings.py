@@ -65,6 +65,11 @@ Whole = Annotated[int, Strict()]
 """A whole number; ``true`` is none."""
 
 
+def _declare_later(default: Any, description: str, **rules: Any) -> Any:
+    """A field without which studies were once stored: left out of their settings while it has its default."""
+    return Field(default, exclude_if=lambda given: given == default, description=description, **rules)
+
+
 class Settings(BaseModel):
     """Settings that refuse unknown fields and cannot be changed."""
 
@@ -86,29 +91,16 @@ class ModelSettings(Settings):
         "`package:DISTRIBUTION/FILE` (a GGUF file that an installed distribution ships; `DISTRIBUTION==VERSION` "
         "demands a version), a Hugging Face hub id, or `synthetic`",
     )
-    gguf: str | None = Field(
-        None,
-        exclude_if=lambda name: name is None,  # keeps the stored settings of studies without it
-        description="GGUF file of the directory or hub id from which everything is read",
-    )
+    gguf: str | None = _declare_later(None, "GGUF file of the directory or hub id from which everything is read")
     revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id, or step of `training`")
-    weights: Literal["trained", "random"] = Field(
+    weights: Literal["trained", "random"] = _declare_later(
         "trained",
-        exclude_if=lambda weights: weights == "trained",  # keeps the stored settings of studies without it
-        description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, as "
-        "an untrained control",
+        "`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, as an untrained "
+        "control",
     )
-    weights_seed: Whole | None = Field(
-        None,
-        ge=0,
-        exclude_if=lambda seed: seed is None,
-        description="seed of the random weights; default: the study's seed",
-    )
-
-    quantised: Literal["Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"] | None = Field(
-        None,
-        exclude_if=lambda kind: kind is None,
-        description="round the trained weights to this type of GGUF, as if they were read from such a file",
+    weights_seed: Whole | None = _declare_later(None, "seed of the random weights; default: the study's seed", ge=0)
+    quantised: Literal["Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"] | None = _declare_later(
+        None, "round the trained weights to this type of GGUF, as if they were read from such a file"
     )
 
     @property
@@ -261,10 +253,9 @@ class ExtractionSettings(Settings):
         "position q has q + 1 keys, so several queries compare sizes of context; default: only the last position",
     )
     seed: Whole = Field(0, ge=0, description="seed of the choice of sequences from the corpus")
-    bos: Bos = Field(
+    bos: Bos = _declare_later(
         "auto",
-        exclude_if=lambda bos: bos == "auto",  # keeps the stored settings of studies without it
-        description="what every sequence begins with: `auto`, what the model's tokenizer puts before a text; `always`, "
+        "what every sequence begins with: `auto`, what the model's tokenizer puts before a text; `always`, "
         "BOS; `never`, nothing",
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
@@ -281,22 +272,19 @@ class ExtractionSettings(Settings):
     values: Literal["float32", "float16"] = Field(
         "float32", description="type in which value states are stored; float16 rounds them and needs half the space"
     )
-    sink_measure: bool = Field(
+    sink_measure: bool = _declare_later(
         False,
-        exclude_if=lambda measured: not measured,  # keeps the stored settings of studies without it
-        description="also keep the mean weight that each key receives from later queries, which needs the weights of "
+        "also keep the mean weight that each key receives from later queries, which needs the weights of "
         "all queries and so about doubles the time of the attention",
     )
-    every_query: bool = Field(
+    every_query: bool = _declare_later(
         False,
-        exclude_if=lambda measured: not measured,  # keeps the stored settings of studies without it
-        description="also measure what every position selects as the query: of n tokens, each head of size d "
+        "also measure what every position selects as the query: of n tokens, each head of size d "
         "takes some d n² log₂ n multiply-adds more",
     )
-    probe: Literal["repeated"] | None = Field(
+    probe: Literal["repeated"] | None = _declare_later(
         None,
-        exclude_if=lambda probe: probe is None,  # keeps the stored settings of studies without it
-        description="repeated: also measure what heads look at in as many sequences of random tokens, half a sequence, "
+        "repeated: also measure what heads look at in as many sequences of random tokens, half a sequence, "
         "twice, the standard probe for heads that find earlier copies; takes one more forward pass",
     )
     synthetic: SyntheticSettings | None = Field(

@@ -11,7 +11,7 @@ from scipy import stats
 from geometry.statistics.intervals import make_estimate
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
 from reports.families.charts import separation_and_chance
-from reports.findings.claims import BEYOND, VERDICTS, format_interval
+from reports.findings.claims import BEYOND, format_interval
 from reports.findings.numbers import Row, count, join_words, percent
 from reports.headlines.findings import Separation, judge_separation
 
@@ -233,14 +233,6 @@ def _measure_difference(row: Row) -> float:
     """The largest difference between two models, as a share of the sum of both sizes."""
     values: list[float] = [of["value"] for of in row["of"]]
     return max(abs(one - other) / ((abs(one) + abs(other)) or 1.0) for one, other in combinations(values, 2))
-
-
-def mark(row: Row | None) -> str:
-    """The verdict on a claim as a sign, and whether it goes beyond random weights."""
-    if row is None:
-        return "–"
-    beyond = {True: " beyond", False: " as random", None: ""}[row["beyond_twin"]]
-    return VERDICTS[row["verdict"]][0] + beyond
 
 
 def draw_separation(models: Sequence[Model]) -> alt.LayerChart:
