@@ -7,10 +7,9 @@ does not change is computed by the attention function that the model would other
 that a pass without changes equals the plain pass bit by bit.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from extract.capture.attention import Weighting
 from extract.capture.one_pass import Attention, find_eager_attention, refuse_part_of_the_keys, replace_attention
 from extract.models.architectures import find_own_attention
 from extract.models.loading import is_out_of_memory
@@ -36,12 +36,7 @@ class Call:
     """(B, Hkv, K, D)."""
     value: Tensor
     """(B, Hkv, K, Dv); query head h reads KV head h // (H / Hkv)."""
-    mask: Tensor | None
-    """True where a key is visible, (B or 1, H or 1, K, K); None for a plain causal mask."""
-    scale: float
-    softcap: float | None
-    s_aux: Tensor | None
-    """Logits of the heads' learned sinks, (H,)."""
+    how: Weighting
     plain: Callable[[int], Tensor]
     """The layer's own z of the first so many sequences, (first, K, H, Dv), as the model computes it."""
 
@@ -51,23 +46,23 @@ class Call:
 
     def select_first(self) -> "Call":
         """The same call for the first sequence only."""
-        mask = None if self.mask is None else self.mask[:1]
-        return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
+        how = replace(self.how, mask=None if self.how.mask is None else self.how.mask[:1])
+        return replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], how=how)
 
     def select_head(self, head: int) -> "Call":
         """The same call for one head and its KV head."""
         group = self.query.shape[1] // self.key.shape[1]
         own, of_kv = slice(head, head + 1), slice(head // group, head // group + 1)
-        mask = self.mask if self.mask is None or self.mask.shape[1] == 1 else self.mask[:, own]
-        s_aux = None if self.s_aux is None else self.s_aux[own]
-        query, key, value = self.query[:, own], self.key[:, of_kv], self.value[:, of_kv]
-        return dataclasses.replace(self, query=query, key=key, value=value, mask=mask, s_aux=s_aux)
+        mask, s_aux = self.how.mask, self.how.s_aux
+        mask = mask if mask is None or mask.shape[1] == 1 else mask[:, own]
+        how = replace(self.how, mask=mask, s_aux=None if s_aux is None else s_aux[own])
+        return replace(self, query=self.query[:, own], key=self.key[:, of_kv], value=self.value[:, of_kv], how=how)
 
     def sees_first(self) -> Tensor:
         """Which queries see position 0, bool (B or 1, K); the same for all heads."""
-        if self.mask is None:
+        if self.how.mask is None:
             return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
-        return self.mask[:, 0, :, 0]
+        return self.how.mask[:, 0, :, 0]
 
 
 Edit = Callable[[Call], Tensor]
@@ -91,7 +86,7 @@ class Recorder:
         self.means[call.layer] = output.float().mean(dim=1)
         self.sees_first[call.layer] = bool(call.sees_first().all())
         rows = torch.arange(call.key.shape[2], device=call.key.device)
-        self.counts[call.layer] = rows + 1 if call.mask is None else call.mask[0, 0].sum(dim=-1)
+        self.counts[call.layer] = rows + 1 if call.how.mask is None else call.how.mask[0, 0].sum(dim=-1)
         return output
 
 
@@ -156,18 +151,14 @@ def _forward(
         return output
 
     scaling = given.get("scaling")
-    call = Call(
-        layer=int(module.layer_idx),  # type: ignore[arg-type]  # a number, as probe has checked
-        query=query,
-        key=key,
-        value=value,
-        mask=attention_mask if attention_mask is None or attention_mask.dtype == torch.bool else attention_mask == 0,
-        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        softcap=given.get("softcap"),
-        s_aux=given.get("s_aux"),
-        plain=plain,
+    how = Weighting(
+        attention_mask if attention_mask is None or attention_mask.dtype == torch.bool else attention_mask == 0,
+        query.shape[-1] ** -0.5 if scaling is None else scaling,
+        given.get("softcap"),
+        given.get("s_aux"),
     )
-    return edit(call), None
+    layer = int(module.layer_idx)  # type: ignore[arg-type]  # a number, as probe has checked
+    return edit(Call(layer, query, key, value, how, plain)), None
 
 
 BLOCK_BYTES = 2**20

@@ -154,9 +154,9 @@ def iterate_blocks(call: Call) -> Iterator[Block]:
     together = max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
     for rows in torch.arange(keys, device=key.device).split(together):
         end = int(rows[-1]) + 1
-        logits = compute_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
-        visible = find_visible_keys(call.mask, rows, end)[..., :end]
-        yield Block(call.layer, rows, visible, logits, call.s_aux, call.value[:, :, :end])
+        logits = compute_logits(call.query[:, :, rows], key[:, :, :end], call.how.scale, call.how.softcap)
+        visible = find_visible_keys(call.how.mask, rows, end)[..., :end]
+        yield Block(call.layer, rows, visible, logits, call.how.s_aux, call.value[:, :, :end])
 
 
 def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:

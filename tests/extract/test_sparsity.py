@@ -76,13 +76,12 @@ class Slow:
             for h in range(heads):
                 key, value = call.key[b, h // group].double(), call.value[b, h // group].double()
                 for q in range(keys):
-                    logits = (key[: q + 1] @ call.query[b, h, q].double()) * call.scale
-                    if call.softcap is not None:
-                        logits = call.softcap * (logits / call.softcap).tanh()
-                    visible = [
-                        j for j in range(q + 1) if call.mask is None or bool(call.mask[b % len(call.mask), 0, q, j])
-                    ]
-                    sink = None if call.s_aux is None else float(call.s_aux[h].double().exp())
+                    logits = (key[: q + 1] @ call.query[b, h, q].double()) * call.how.scale
+                    if call.how.softcap is not None:
+                        logits = call.how.softcap * (logits / call.how.softcap).tanh()
+                    mask = None if call.how.mask is None else call.how.mask[b % len(call.how.mask), 0, q]
+                    visible = [j for j in range(q + 1) if mask is None or bool(mask[j])]
+                    sink = None if call.how.s_aux is None else float(call.how.s_aux[h].double().exp())
                     found[b, q, h] = self._z(call.layer, h, q, visible, logits, value, sink).to(found)
         return found
 
