@@ -43,7 +43,7 @@ from reports.findings.numbers import count
 from reports.queries import read_query
 from storage.errors import UserError
 from storage.warehouse import rows
-from storage.warehouse.landing import join_parts
+from storage.warehouse.landing import insert, join_parts
 from storage.warehouse.relations import create_relations, create_tables, fill
 from storage.zarr.layers import list_attending_layers
 
@@ -429,11 +429,8 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
         for table, batch in landed:
             parts.setdefault(table, []).append(batch)
         for table in filter(parts.__contains__, sql.list_names("schema")):
-            for batch in join_parts(sql.read_statement("schema", table), parts):
-                check_stopped()
-                connection.register("incoming", batch)
-                insert = f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming"  # noqa: S608 (of schema)
-                connection.execute(insert, {"study": STUDY})
+            check_stopped()
+            insert(connection, table, STUDY, join_parts(sql.read_statement("schema", table), parts))
         for table in DERIVED:
             check_stopped()
             fill(connection, sql.read_statement("derived", table), STUDY)

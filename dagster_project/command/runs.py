@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dagster_project.analysis.memory import check_start
@@ -28,7 +29,6 @@ from dagster_project.upkeep.plan import (
     Entry,
     Report,
     find_stale_assets,
-    find_stale_of_twin,
     plan,
     select_twin_assets,
     write,
@@ -63,25 +63,19 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
     if not home.tensors(name).exists() and (controls := describe_controls(name, study)):
         logger.info("%s: %s", name, controls)
     if (twin := find_twin_name(name, study)) is not None:
-        needed = select_twin_assets(home, twin)
-        _rebuild_stale(home, twin, needed, lambda forced: find_stale_of_twin(home, twin, forced))
+        _rebuild_stale(home, twin, select_twin_assets(home, twin))
     if fresh:
         run_assets(home, name, known, force="warehouse", fresh=True)
     else:
-        _rebuild_stale(home, name, known, lambda forced: find_stale_assets(home, name, study, forced), force)
+        _rebuild_stale(home, name, known, force)
 
 
-def _rebuild_stale(
-    home: Home,
-    name: str,
-    needed: Sequence[str],
-    find_stale: Callable[[str | None], Mapping[str, str]],
-    force: str | None = None,
-) -> None:
+def _rebuild_stale(home: Home, name: str, needed: Sequence[str], force: str | None = None) -> None:
     """Log which of the needed assets of a study are current, and make the others.
 
     If the metrics turn out to be damaged, they and everything that depends on them are rebuilt as well.
     """
+    find_stale = partial(find_stale_assets, home, name, find_study(home, name), needed=needed)
     reasons = find_stale(force)
     logger.info("%s: %s", name, _describe_current(needed, list(reasons)))
     for asset in ASSETS:

@@ -57,8 +57,10 @@ WAITS = "is queued or in progress; if no process is working on it, cancel it in 
 State = Literal["stale", "fresh", "running", "never run", "error"]
 
 
-def find_stale_assets(home: Home, name: str, study: Study, force: str | None = None) -> dict[str, str]:
-    """Find the missing or stale assets of a study, each with the reason, in the order of ``ASSETS``.
+def find_stale_assets(
+    home: Home, name: str, study: Study, force: str | None = None, *, needed: Collection[str] | None = None
+) -> dict[str, str]:
+    """Find the missing or stale assets of a study, or of those needed, each with the reason, in order of ``ASSETS``.
 
     An asset that depends on a stale one is stale. No model is loaded, and the network is used for object stores only:
     local models and corpora are hashed; for those on the hub, the recorded commit is used, so that later commits to a
@@ -72,22 +74,16 @@ def find_stale_assets(home: Home, name: str, study: Study, force: str | None = N
     own |= {asset.name: why for asset in wanted if (why := asset.explain_staleness(work))}
     own |= {force: "requested"} if force else {}
     reasons = _add_followers(own, wanted)
-    needing = [asset.name for asset in wanted if asset.reads and asset.name in reasons]
-    if needing and "tensors" not in reasons and work.tensors is not None and work.tensors.dropped:
-        return _add_followers(own | {"tensors": f"dropped, but {needing[0]} is made from them"}, wanted)
-    return reasons
+    reading = [asset.name for asset in wanted if asset.reads and asset.name in reasons]
+    if reading and "tensors" not in reasons and work.tensors is not None and work.tensors.dropped:
+        reasons = _add_followers(own | {"tensors": f"dropped, but {reading[0]} is made from them"}, wanted)
+    return {asset: why for asset, why in reasons.items() if needed is None or asset in needed}
 
 
 def select_twin_assets(home: Home, twin: str) -> tuple[str, ...]:
     """The assets needed of a twin: its tables and what they are made from, and its page if it exists."""
     page, wanted = home.report(twin).exists(), select_assets(find_study(home, twin))
     return tuple(asset.name for asset in wanted if page or asset.name not in SHOWING)
-
-
-def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
-    """As ``find_stale_assets``, also its errors, for the needed assets of a twin."""
-    reasons, needed = find_stale_assets(home, twin, find_study(home, twin), force), select_twin_assets(home, twin)
-    return {asset: why for asset, why in reasons.items() if asset in needed}
 
 
 def _explain_stale_twin(work: Work) -> dict[str, str]:
@@ -184,9 +180,9 @@ def plan(
         elif name in studies and home.is_claimed(name):
             entries.append(Entry(name, "running", message="another process is working on it or on a shard of it"))
         elif name in studies:
-            whole = partial(find_stale_assets, home, name, studies[name])
-            needed = partial(find_stale_of_twin, home, name) if name in unseen else whole
-            entries.append(_examine_study(home, name, needed, start=name not in shipped))
+            needed = select_twin_assets(home, name) if name in unseen else None
+            examine = partial(find_stale_assets, home, name, studies[name], needed=needed)
+            entries.append(_examine_study(home, name, examine, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     if by == "command":
         concerned = [

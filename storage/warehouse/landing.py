@@ -218,7 +218,7 @@ def _build(
     with open_draft(path) as aside, tqdm(desc="landing", unit="step", disable=None) as bar:
         create_tables(aside)
         for table in given:
-            rows[table] = _insert(aside, table, study, tables[table])
+            rows[table] = insert(aside, table, study, tables[table])
             bar.update()
         create_relations(aside)
         rows |= derive(aside, study)
@@ -302,16 +302,16 @@ def join_parts(table: sql.Statement, parts: Mapping[str, Batches], spill: Path |
             raise next((stream.raised for stream in streams.values() if stream.raised), error) from None
 
 
-def _insert(aside: duckdb.DuckDBPyConnection, table: str, study: str, batches: Batches) -> int:
+def insert(connection: duckdb.DuckDBPyConnection, table: str, study: str, batches: Batches) -> int:
     """Insert all batches into a table of ``sql/schema``; return the number of rows."""
     stream = _Stream(batches)
     groups = _group_rows(stream)
     if (first := next(groups, None)) is None:
         return 0
-    aside.register("incoming", pa.RecordBatchReader.from_batches(first.schema, chain([first], groups)))
+    connection.register("incoming", pa.RecordBatchReader.from_batches(first.schema, chain([first], groups)))
     statement = f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming"  # noqa: S608 (of sql/schema)
     try:
-        inserted = aside.execute(statement, {"study": study}).fetchone()
+        inserted = connection.execute(statement, {"study": study}).fetchone()
     except duckdb.Error as error:
         raise stream.raised or error from None
     return int(inserted[0]) if inserted else 0
@@ -324,4 +324,4 @@ def _compute(aside: duckdb.DuckDBPyConnection, computed: DerivedTables, study: s
         cursor.execute(f"USE {ALIAS}")
         for table, batch in computed.rows(cursor):
             parts[table].append(batch)
-    return {table: _insert(aside, table, study, batches) for table, batches in parts.items()}
+    return {table: insert(aside, table, study, batches) for table, batches in parts.items()}

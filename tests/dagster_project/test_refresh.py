@@ -276,7 +276,7 @@ def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> dict[str, str]:
+    def broken(*_: object, **_needed: object) -> dict[str, str]:
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr(planning, "find_stale_assets", broken)
