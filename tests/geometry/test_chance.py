@@ -211,7 +211,9 @@ def test_ties_of_a_curve_make_one_point_as_in_exact_arithmetic(
 
 @pytest.mark.parametrize("kind", ["random", "repeated", "saturated"])
 def test_radii_are_distances(kind: str) -> None:
+    """In the unit of the value states, here of a power of 2 far from 1."""
     weights, values = HEADS[kind](50, 8, 3)
+    values = np.ldexp(values.astype(float), 60)
     order = np.argsort(-weights.astype(float), kind="stable")
     y = weights.astype(float)[order, None] * values[order]
     counts = selection_counts(weights, values)
