@@ -232,6 +232,8 @@ _SMALL: Sizes = {**_BARE, "num_attention_heads": 4}
 _WITH_MLP: Sizes = {**_SMALL, "intermediate_size": 64}
 _BERT: Sizes = {**_WITH_MLP, "max_position_embeddings": 64}
 _GPT_1: Sizes = {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4}
+_HYBRID: Sizes = {"layers_block_type": ["linear_attention", "hybrid"], "mamba_d_state": 16, "n_mamba_heads": 4}
+_ZAMBA_2: Sizes = {**_SMALL, **_HYBRID}
 _DECODER: Sizes = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
 _HALVES: Mapping[str, Sizes] = {
     "Bart": _DECODER,
@@ -244,6 +246,7 @@ _NOT_CAUSAL = "BertLMHeadModel is not a causal language model"
 _NO_CACHE = "keeps no cache of keys and values"
 _OWN_PROMPT = "reads a prompt of its own before every text, also after a cache"
 _UNKNOWN = "in a way this program does not know"
+_OUTSIDE = "outside its 2 numbered layers"
 _TWICE = "more than once in layer 0"
 REFUSED: tuple[Refused, ...] = (
     Refused("BERT and other encoders", "BertConfig", _BERT, "tokens attend to later ones", _NOT_CAUSAL),
@@ -272,13 +275,7 @@ REFUSED: tuple[Refused, ...] = (
     ),
     Refused("DiffLlama", "DiffLlamaConfig", _WITH_MLP, "subtracts one softmax from another", _TWICE),
     Refused("HRM", "HrmTextConfig", GROUPED, "goes through its layers several times", _TWICE),
-    Refused(
-        "Zamba 2",
-        "Zamba2Config",
-        {**_SMALL, "layers_block_type": ["linear_attention", "hybrid"], "mamba_d_state": 16, "n_mamba_heads": 4},
-        "layers share one attention, which has no number",
-        "outside its 2 numbered layers",
-    ),
+    Refused("Zamba 2", "Zamba2Config", _ZAMBA_2, "layers share one attention, which has no number", _OUTSIDE),
     Refused(
         "Doge", "DogeConfig", _SMALL, "a mask that is computed from the value states", "a mask of type torch.float"
     ),
