@@ -4,7 +4,7 @@ import gc
 import math
 import tracemalloc
 from collections.abc import Callable
-from itertools import count, permutations
+from itertools import count, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,8 @@ def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(drawn: Home
             assert near(row, columns(name, of_mean(of_heads.mean(axis=1), SHARE)), abs_=1e-9)
             narrower += not near(row, columns(name, of_mean(of_heads.ravel(), SHARE)), rel=0.05)
     assert narrower > 50  # mutation control: heads are no sample
+    levels = [(row["sequence"], row["query"], row["layer"], row["head"]) for row in rows(drawn, "head_levels")]
+    assert sorted(levels) == [*product(range(5), QUERIES, range(2), range(4))]  # of blocks of some sequences
 
 
 def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, values: np.ndarray, limit: float) -> int:
