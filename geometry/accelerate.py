@@ -6,7 +6,7 @@ loops from being vectorised.
 """
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import numba
 from numba.extending import intrinsic
@@ -28,48 +28,41 @@ _SUMS = {"nnan", "nsz", "reassoc", "contract"}
 """Fast-math flags that allow vectorising a sum: terms may be added in any order."""
 
 
-def compile_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel: without the GIL, cached on disk, with strict IEEE 754 rounding.
+class Compiler(Protocol):
+    """Compiles a function, which keeps its parameters."""
 
-    Kernels that compute the same error bound must round it identically; otherwise a key is counted twice or never.
-    """
-    decorated: Callable[P, R] = numba.njit(**_ALWAYS)(function)
-    return decorated
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """The compiled function."""
 
 
-def compile_row_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that is called for every row: as ``compile_kernel``, without counting references to arrays.
+compile_kernel: Compiler = numba.njit(**_ALWAYS)
+"""Compile a kernel: without the GIL, cached on disk, with strict IEEE 754 rounding.
 
-    It cannot allocate arrays. Counting takes longer than a pass over a thousand numbers, because it is atomic: once for
-    each array that is passed to a kernel that calls others, and again when it returns.
-    """
-    decorated: Callable[P, R] = numba.njit(**_BORROWING)(function)
-    return decorated
+Kernels that compute the same error bound must round it identically; otherwise a key is counted twice or never.
+"""
 
+compile_row_kernel: Compiler = numba.njit(**_BORROWING)
+"""Compile a kernel that is called for every row: as ``compile_kernel``, without counting references to arrays.
 
-def compile_inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a part of a kernel that is called for every row: as ``compile_row_kernel``, inlined into its callers.
+It cannot allocate arrays. Counting takes longer than a pass over a thousand numbers, because it is atomic: once for
+each array that is passed to a kernel that calls others, and again when it returns.
+"""
 
-    To pass a tuple of arrays copies dozens of numbers.
-    """
-    decorated: Callable[P, R] = numba.njit(**_BORROWING, forceinline=True)(function)
-    return decorated
+compile_inline_kernel: Compiler = numba.njit(**_BORROWING, forceinline=True)
+"""Compile a part of a kernel that is called for every row: as ``compile_row_kernel``, inlined into its callers.
 
+To pass a tuple of arrays copies dozens of numbers.
+"""
 
-def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
+compile_sum_kernel: Compiler = numba.njit(**_ALWAYS, fastmath=_SUMS, forceinline=True)
+"""Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
 
-    The kernel is inlined into its callers. Otherwise the process that compiles the callers and the processes that load
-    them from disk would call different copies of it, whose last digits differ.
-    """
-    decorated: Callable[P, R] = numba.njit(**_ALWAYS, fastmath=_SUMS, forceinline=True)(function)
-    return decorated
+The kernel is inlined into its callers. Otherwise the process that compiles the callers and the processes that load them
+from disk would call different copies of it, whose last digits differ.
+"""
 
-
-def compile_row_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel of sums that is called for every row: as ``compile_sum_kernel`` and ``compile_row_kernel``."""
-    decorated: Callable[P, R] = numba.njit(**_BORROWING, fastmath=_SUMS, forceinline=True)(function)
-    return decorated
+compile_row_sum_kernel: Compiler = numba.njit(**_BORROWING, fastmath=_SUMS, forceinline=True)
+"""Compile a kernel of sums that is called for every row: as ``compile_sum_kernel`` and ``compile_row_kernel``."""
 
 
 def _prefer_wide_vectors(_context: Any) -> Any:

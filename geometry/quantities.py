@@ -165,6 +165,7 @@ _entropy = partial(_declare, unit="nats", axes=BY_HEAD, low=0.0)
 _effective = partial(_declare, unit="keys", axes=BY_HEAD, low=1.0, high="n_keys", slack=1e-6)
 _top = partial(_ratio, axes=BY_HEAD, low="1 / n_keys")
 _fewest = partial(_keys, axes=BY_HEAD, low=1)
+_part = partial(_length, source="Section 4.2", axes=BY_HEAD)
 
 
 def _field(declare: Callable[..., Quantity], *meaning: Any, **settings: Any) -> Any:
@@ -178,6 +179,11 @@ def _index(meaning: str, **settings: Any) -> Quantity:
     return _declare(
         f"{meaning}: {place}", axes=BY_HEAD, unit="index", dtype="int32", low=0, high="n_keys - 1", **settings
     )
+
+
+def _holding(share: int, what: str, **settings: Any) -> Quantity:
+    """The number of keys that hold a share of weights or weighted norms, in percent."""
+    return _fewest(f"fewest keys that hold {share} % of the sum of the {what}", **settings)
 
 
 def _role(meaning: str, **settings: Any) -> Quantity:
@@ -196,6 +202,8 @@ _N_KEYS = _keys(
     missing="in a layer without attention",
 )
 _NO_SINK = "if a window hides the sink"
+_NO_A_0 = "if the sink is not selected or is hidden by a window"
+_J = "the selected keys except the sink"
 _EMPTY_J = "if only the sink is selected"
 _NO_BOUND = "if only the sink is selected, all weighted norms are 0, or the values are divided by a value_scale of 0"
 _NO_DIRECTION = "if the sink's value state or every other value state has norm 0"
@@ -353,29 +361,11 @@ class SelectionProfile(SelectionCounts):
     cos_last: F64 = _field(
         _cosine, "cosine of s_N and the last token's value state", "Figure 7", missing="if one of them has norm 0"
     )
-    a_0: F64 = _field(
-        _length,
-        "a_0, weighted norm of the sink",
-        "eq. 8",
-        missing="if the sink is not selected or is hidden by a window",
-    )
-    s_in: F64 = _field(
-        _length, "S_in, sum of the weighted norms of the selected keys except the sink", "eq. 7", missing=_EMPTY_J
-    )
-    a_min_in: F64 = _field(
-        _length,
-        "smallest weighted norm of the selected keys except the sink",
-        "eq. 7",
-        high="a_max_in",
-        missing=_EMPTY_J,
-    )
+    a_0: F64 = _field(_length, "a_0, weighted norm of the sink", "eq. 8", missing=_NO_A_0)
+    s_in: F64 = _field(_length, f"S_in, sum of the weighted norms of {_J}", "eq. 7", missing=_EMPTY_J)
+    a_min_in: F64 = _field(_length, f"smallest weighted norm of {_J}", "eq. 7", high="a_max_in", missing=_EMPTY_J)
     a_max_in: F64 = _field(
-        _length,
-        "largest weighted norm of the selected keys except the sink",
-        "eq. 8",
-        high="s_in",
-        slack=1e-5,
-        missing=_EMPTY_J,
+        _length, f"largest weighted norm of {_J}", "eq. 8", high="s_in", slack=1e-5, missing=_EMPTY_J
     )
     a_max_out: F64 = _field(_length, "largest weighted norm of the keys left out", "eq. 7")
     rho_out: F64 = _field(
@@ -459,26 +449,15 @@ class OutputParts:
     """The sink's weight, and norms of the parts of a head's output, the sum of all weighted value states; float64."""
 
     sink_weight: F64 = _field(_weight, "weight of the sink", axes=BY_HEAD, missing=_NO_SINK)
-    norm_y_0: F64 = _field(_length, "norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
-    norm_y_last: F64 = _field(_length, "norm of the last token's weighted value state", "Section 4.2", BY_HEAD)
+    norm_y_0: F64 = _field(_part, "norm of the sink's weighted value state", missing=_NO_SINK)
+    norm_y_last: F64 = _field(_part, "norm of the last token's weighted value state")
     norm_rest: F64 = _field(
-        _length,
-        "norm of the sum of all other weighted value states, 0 if there are none",
-        "Section 4.2",
-        BY_HEAD,
-        high="total_rest",
-        slack=1e-5,
+        _part, "norm of the sum of all other weighted value states, 0 if there are none", high="total_rest", slack=1e-5
     )
-    total_rest: F64 = _field(
-        _length, "sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD
-    )
+    total_rest: F64 = _field(_part, "sum of the norms of all other weighted value states, 0 if there are none")
     norm_output: F64 = _field(_length, "norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)
-    norm_output_without_sink: F64 = _field(
-        _length, "norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK
-    )
-    norm_output_without_last: F64 = _field(
-        _length, "norm of that sum without the last token's part", "Section 4.2", BY_HEAD
-    )
+    norm_output_without_sink: F64 = _field(_part, "norm of that sum without the sink's part", missing=_NO_SINK)
+    norm_output_without_last: F64 = _field(_part, "norm of that sum without the last token's part")
     norm_contributions: F64 = _field(
         _length, "square root of the sum of the squared norms of all weighted value states", "", BY_HEAD
     )
@@ -518,9 +497,9 @@ class Concentration:
     top_weight: F64 = _field(_top, "largest weight, divided by the sum of the weights")
     top_key: I32 = _field(_index, "the key of the largest weight, the first if several are equal")
     top_role: I32 = _field(_role, "role of the key of the largest weight for the query")
-    n_50: I32 = _field(_fewest, "fewest keys that hold 50 % of the sum of the weights", high="n_90")
-    n_90: I32 = _field(_fewest, "fewest keys that hold 90 % of the sum of the weights", high="n_99")
-    n_99: I32 = _field(_fewest, "fewest keys that hold 99 % of the sum of the weights", high="n_keys")
+    n_50: I32 = _field(_holding, 50, "weights", high="n_90")
+    n_90: I32 = _field(_holding, 90, "weights", high="n_99")
+    n_99: I32 = _field(_holding, 99, "weights", high="n_keys")
     largest_deviation: F64 = _field(
         _ratio,
         "largest difference of a weight, divided by the sum of the weights, from the uniform 1 / n_keys",
@@ -545,21 +524,9 @@ class Concentration:
     top_contributor_role: I32 = _field(
         _role, "role of the key of the largest weighted norm for the query", missing=_NO_OUTPUT
     )
-    contributors_50: I32 = _field(
-        _fewest,
-        "fewest keys that hold 50 % of the sum of the weighted norms",
-        high="contributors_90",
-        missing=_NO_OUTPUT,
-    )
-    contributors_90: I32 = _field(
-        _fewest,
-        "fewest keys that hold 90 % of the sum of the weighted norms",
-        high="contributors_99",
-        missing=_NO_OUTPUT,
-    )
-    contributors_99: I32 = _field(
-        _fewest, "fewest keys that hold 99 % of the sum of the weighted norms", high="n_keys", missing=_NO_OUTPUT
-    )
+    contributors_50: I32 = _field(_holding, 50, "weighted norms", high="contributors_90", missing=_NO_OUTPUT)
+    contributors_90: I32 = _field(_holding, 90, "weighted norms", high="contributors_99", missing=_NO_OUTPUT)
+    contributors_99: I32 = _field(_holding, 99, "weighted norms", high="n_keys", missing=_NO_OUTPUT)
 
 
 RATES = ("precision", "recall", "specificity")

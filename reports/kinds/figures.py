@@ -3,19 +3,16 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Literal
 
 import altair as alt
 
 from reports import theme
 from reports.chance.figures import FLOOR
 from reports.elements import (
-    ABOVE,
     HEAD,
     INTERVAL,
     X2Value,
     XValue,
-    YValue,
     head_grid,
     keep_columns,
     layer_axis,
@@ -23,6 +20,7 @@ from reports.elements import (
     list_layers,
     n_axis,
     points,
+    rule_at,
     tooltips,
 )
 from reports.figures import NOTHING_SELECTED, Figure, Section, Source
@@ -190,23 +188,16 @@ def draw_kinds_map(heads: Sequence[Row]) -> alt.LayerChart:
     )
 
 
-def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
+def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart | alt.LayerChart]:
     """Draw the thresholds of Mixers and of Reset heads on level and change of cos(s, v_L)."""
-    weak, rises = [{"x": left, "y": values["last_weak"]}], [{"x": values["last_rises"]}]
-    reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
-    reset, mixer = reset.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), mixer.encode(x=alt.X("x:Q"))
+    reset = alt.Chart(alt.InlineData(values=[{"x": left, "y": values["last_weak"]}]))
+    reset = reset.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
+    name = reset.mark_text(style="reference-label", align="left", baseline="top", dx=5, dy=5)
     return [
         reset.encode(x=XValue(0), x2=X2Value("width")).mark_rule(style="reference"),
-        mixer.mark_rule(style="reference"),
-        _name_border(reset, "Reset: below", baseline="top", dx=5, dy=5),
-        _name_border(mixer.encode(y=YValue(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
+        name.encode(text=alt.TextValue("Reset: below")),
+        rule_at("x", values["last_rises"], "Mixer: right"),
     ]
-
-
-def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
-    text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
-    named: alt.Chart = text.encode(text=alt.TextValue(name))
-    return named
 
 
 def draw_kind_curves(curves: Sequence[Row], *, metric: str) -> alt.LayerChart:
