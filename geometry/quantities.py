@@ -532,6 +532,7 @@ class Concentration:
 RATES = ("precision", "recall", "specificity")
 """What ``geometry.selection.every_query.Contexts`` averages over queries: P(r_max, N), R(r_min, N), and specificity."""
 
+_place = partial(_declare, axes=BY_POSITION, unit="position", dtype="int32", low=0, high="query")
 _NO_LEVEL = "of fewer than 3 keys"
 _NO_WEIGHT = "if all weights are 0"
 
@@ -565,15 +566,7 @@ class QueryMeasures:
     previous_weight: F64 = _field(
         _weight, "weight on the position before", axes=BY_POSITION, missing="if the query sees no other key"
     )
-    top_position: F64 = _field(
-        _declare,
-        "position of the key of the largest weight, the first if several are equal",
-        axes=BY_POSITION,
-        unit="position",
-        dtype="int32",
-        low=0,
-        high="query",
-    )
+    top_position: F64 = _field(_place, "position of the key of the largest weight, the first if several are equal")
     top_weight: F64 = _field(
         _top, "largest weight, divided by the sum of the weights", axes=BY_POSITION, missing=_NO_WEIGHT
     )

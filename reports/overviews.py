@@ -16,7 +16,7 @@ from reports.families import figures as families
 from reports.figures import Figure, Section, Source, find_source
 from reports.findings import claims as claims_findings
 from reports.findings.listings import DASH, Listing
-from reports.findings.numbers import Row, drop_nulls, join_sentences
+from reports.findings.numbers import NAMES, Row, drop_nulls, join_sentences
 from reports.headlines import findings as headlines_findings
 from reports.kinds import figures as kinds
 from reports.kinds import labels as kind_labels
@@ -134,10 +134,10 @@ def compare_studies(sources: Sequence[Source]) -> tuple[Section, ...]:
             "How well heads separate what they select",
             "Mean Precision and Recall of each model against N, with their bounds.",
             tuple(
-                _build_side_by_side(metric, name, paper, sources, partial(separation.build_bounded, metric=metric))
-                for metric, name, paper in (
-                    *(("precision", "Precision", "Figure 5, left"), ("recall", "Recall", "Figure 5, right")),
+                _build_side_by_side(
+                    metric, NAMES[metric], paper, sources, partial(separation.build_bounded, metric=metric)
                 )
+                for metric, paper in separation.PAPERS.items()
             ),
         ),
         Section(

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from reports.bounds import findings as bounds_findings
+from reports.bounds import findings
 from reports.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
 from reports.figures import Figure, Section, Source, only_row, select_rows
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number
@@ -29,7 +29,7 @@ def draw_by_kappa(
     kappas: Sequence[Row], lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
 ) -> alt.LayerChart:
     """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
-    rows = bounds_findings.select_printed(kappas)
+    rows = findings.select_printed(kappas)
     drawn = {column: name for column, name in lines.items() if drop_nulls(rows, column)}
     ticks = [row["kappa"] for row in rows]
     x = log_axis("kappa", "κ (log scale)", ticks, written=".4~g", thinned=False, padding=14)
@@ -77,10 +77,10 @@ def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
 
 def draw_gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart:
     """Mean minus lower bound at each point of the grid, by β and N (one family of ``monte_carlo_grid``)."""
-    rows = bounds_findings.select_gap_points(grid, metric)
+    rows = findings.select_gap_points(grid, metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})
-    domain, legend = list(bounds_findings.VERDICTS), alt.Legend(orient="top", symbolType="circle", symbolSize=70)
+    domain, legend = list(findings.VERDICTS), alt.Legend(orient="top", symbolType="circle", symbolSize=70)
     color = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=domain), legend=legend)
     shape = alt.Shape("verdict:N", title=None, scale=alt.Scale(domain=domain, range=["circle", "cross"]))
     tooltip = [
@@ -93,11 +93,7 @@ def draw_gaps(grid: Sequence[Row], *, metric: str, title: str) -> alt.LayerChart
     y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
     dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)
     return layer_chart(
-        rows,
-        title,
-        f"Dot plot of mean minus lower bound by β. {bounds_findings.describe_gaps(rows, title)}",
-        zero,
-        dots,
+        rows, title, f"Dot plot of mean minus lower bound by β. {findings.describe_gaps(rows, title)}", zero, dots
     )
 
 
@@ -157,7 +153,7 @@ def build_expectation(source: Source) -> Section:
     """Monte Carlo of the bounds; no figures if there is no grid (the section on parameters says so)."""
     summary = _build_summary(source)
     drawn = {row["family"] for row in source.ask_study("monte_carlo_summary").rows()}
-    gaps = (_build_gaps(source, family) for family in bounds_findings.FAMILIES if family in drawn)
+    gaps = (_build_gaps(source, family) for family in findings.FAMILIES if family in drawn)
     return Section(
         "expectation",
         "The bounds in expectation",
@@ -171,12 +167,12 @@ def build_expectation(source: Source) -> Section:
 def _build_coverage(source: Source) -> Figure:
     draft = Figure("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
-    if not drop_nulls(bounds_findings.select_printed(rows), "precision_coverage"):
+    if not drop_nulls(findings.select_printed(rows), "precision_coverage"):
         return draft.leave_empty(NO_BOUNDS)
-    told = bounds_findings.describe_coverage(rows)
-    if not bounds_findings.has_variation(rows, COVERAGES):
+    told = findings.describe_coverage(rows)
+    if not findings.has_variation(rows, COVERAGES):
         return draft.leave_empty(f"it hardly depends on κ. {told}")
-    shares = [row["premise_share"] for row in drop_nulls(bounds_findings.select_printed(rows), "premise_share")]
+    shares = [row["premise_share"] for row in drop_nulls(findings.select_printed(rows), "premise_share")]
     premise = [level(shares[0], "Δ > 0")] if shares else []
     return draft.show(
         told,
@@ -191,10 +187,10 @@ def _build_coverage(source: Source) -> Figure:
 def _build_width(source: Source) -> Figure:
     draft = Figure("width", "Width of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
-    if not drop_nulls(bounds_findings.select_printed(rows), "precision_width"):
+    if not drop_nulls(findings.select_printed(rows), "precision_width"):
         return draft.leave_empty(NO_BOUNDS)
-    told = bounds_findings.describe_width(rows)
-    if not bounds_findings.has_variation(rows, WIDTHS):
+    told = findings.describe_width(rows)
+    if not findings.has_variation(rows, WIDTHS):
         return draft.leave_empty(f"it hardly depends on κ. {told}")
     return draft.show(
         told,
@@ -216,7 +212,7 @@ def _build_effects(source: Source) -> Figure:
     row, fit = rows[0], only_row(source.ask_query("assumption_weights_model"))
     oscillates = fit is None or fit["eta"] is not None  # the weights from which heads are drawn
     return draft.show(
-        bounds_findings.describe_effects(rows),
+        findings.describe_effects(rows),
         f"Mean over {count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
         f"{row['n']}, κ = {number(row['kappa'])} and scale ‘{row['scale']}’. If no N has Δ > 0, β and then d "
         "are raised until one has, since few parameters matter otherwise. One parameter goes from low to high; the "
@@ -224,7 +220,7 @@ def _build_effects(source: Source) -> Figure:
         "to 0. For N and the profile of weights the paper states a mixed effect.",
         paper="Table 1",
         tab="Parameters",
-        listing=bounds_findings.tabulate_effects(rows, oscillates=oscillates),
+        listing=findings.tabulate_effects(rows, oscillates=oscillates),
     )
 
 
@@ -236,14 +232,14 @@ def _build_regimes(source: Source) -> Figure:
             "The four phases have no fit to the model’s mean weights, so no key belongs to a phase."
         )
     return draft.show(
-        bounds_findings.describe_regimes(rows, counts),
+        findings.describe_regimes(rows, counts),
         "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
         "mean Δ/B over log N. In the paper Δ/B rises while only the tail is selected, and falls from the first peak "
         "on.",
         paper="Table 2",
         tab="Regimes",
-        listing=bounds_findings.tabulate_regimes(rows, counts),
+        listing=findings.tabulate_regimes(rows, counts),
     )
 
 
@@ -254,7 +250,7 @@ def _build_margins(source: Source) -> Figure:
     rows = table.to_pylist()
     if not drop_nulls(rows, "margin"):
         return draft.leave_empty(NO_BOUNDS)
-    told = bounds_findings.describe_margins(rows)
+    told = findings.describe_margins(rows)
     last = max(row["n"] for row in rows)
     x = n_axis(last)
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
@@ -287,13 +283,13 @@ def _build_summary(source: Source) -> Figure:
         overview = only_row(source.ask_study("study_overview"))
         return draft.leave_empty(NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
     return draft.show(
-        bounds_findings.describe_monte_carlo(draft.rows),
+        findings.describe_monte_carlo(draft.rows),
         "Share of the points with a bound at which each inequality holds; in brackets, the smallest mean minus lower "
         "bound, or upper bound minus mean. An inequality holds unless the mean over draws lies beyond the bound by "
         "more than three standard errors. Met: points that meet the family’s assumptions; for the printed bounds, "
         "Δ > 0 in every draw, as Theorems 1 and 2 require. Of draws: share of single draws on the right side of their "
         "bound. The paper shows no such test.",
-        listing=bounds_findings.tabulate_monte_carlo(draft.rows),
+        listing=findings.tabulate_monte_carlo(draft.rows),
         tab="Where they hold",
     )
 
@@ -303,17 +299,17 @@ def _build_failures(source: Source) -> Figure:
     if not draft.rows:
         return draft.leave_empty("No inequality fails at any point of the grid.")
     return draft.show(
-        bounds_findings.describe_failures(draft.rows),
+        findings.describe_failures(draft.rows),
         "One row per bound that fails at some point of the grid, with the point where it fails worst. Gap: mean minus "
         "lower bound, or upper bound minus mean; if it is below 0, the inequality fails by this amount. The paper "
         "prints its inequalities without such a test.",
-        listing=bounds_findings.tabulate_failures(draft.rows),
+        listing=findings.tabulate_failures(draft.rows),
         tab="Which fail",
     )
 
 
 def _build_gaps(source: Source, family: str) -> Figure:
-    name = bounds_findings.FAMILIES[family]
+    name = findings.FAMILIES[family]
     draft = Figure(
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
@@ -323,9 +319,9 @@ def _build_gaps(source: Source, family: str) -> Figure:
     panels = {metric: f"{NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
         return draft.leave_empty("No point of the grid has such a bound.")
-    points = {metric: bounds_findings.select_gap_points(rows, metric) for metric in metrics}
+    points = {metric: findings.select_gap_points(rows, metric) for metric in metrics}
     return draft.show(
-        join_sentences(*(bounds_findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
+        join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
         part=table,
         charts=tuple(draw_gaps(rows, metric=metric, title=panel) for metric, panel in panels.items()),

@@ -59,13 +59,13 @@ def _describe_sides(rows: Sequence[Row], name: str) -> str:
     )
 
 
-def describe_heads(rows: Sequence[Row], null: str) -> str:
-    """AUC of every head minus that of a null at one N (``separability_at_n``)."""
-    of_auc = [row for row in rows if (row["measure"], row["null_model"]) == ("auc", null)]
+def describe_heads(of_auc: Sequence[Row]) -> str:
+    """AUC of every head minus that of a null at one N (``separability_at_n``, of one null)."""
     most = max(of_auc, key=lambda row: row["difference"])
     return join_sentences(
-        f"At N = {most['n']}, AUC minus that of {NULLS[null]} is {number(median(row['difference'] for row in of_auc))} "
-        f"in the median head, and largest in {name_head(most)}, with {number(most['difference'])}.",
+        f"At N = {most['n']}, AUC minus that of {NULLS[most['null_model']]} is "
+        f"{number(median(row['difference'] for row in of_auc))} in the median head, and largest in {name_head(most)}, "
+        f"with {number(most['difference'])}.",
         count_sides(of_auc),
     )
 
@@ -119,14 +119,6 @@ def _build_rows(curves: Sequence[Row], measure: str) -> list[Row]:
     return pairs
 
 
-def draw_map(heads: Sequence[Row], *, null: str) -> alt.LayerChart:
-    """AUC of every head minus that of a null, marked if the interval excludes 0 (``separability_at_n``)."""
-    kept = [row for row in heads if (row["measure"], row["null_model"]) == ("auc", null)]
-    shown = {"value": "AUC", "null_value": "AUC by chance", "difference": "Difference"}
-    says = describe_heads(kept, null)
-    return difference_map(kept, "difference", f"Minus {NULLS[null]}", says, shown)
-
-
 _DRAWN = ("auc", "specificity")  # Measures that are drawn here: Precision and Recall have figures of their own
 
 
@@ -154,7 +146,7 @@ def _build_model(source: Source) -> Figure:
 
 
 def build_heads(source: Source) -> Figure:
-    """AUC of every head at one N, compared with both nulls."""
+    """AUC of every head at one N minus that of both nulls, marked if the interval excludes 0."""
     draft = Figure(
         "chance-heads",
         f"AUC against chance at N = {source.n}, head by head",
@@ -162,13 +154,19 @@ def build_heads(source: Source) -> Figure:
     )
     if not draft.rows:
         return draft.leave_empty(_explain_absence(source))
+    of_nulls = {null: [row for row in draft.rows if row["null_model"] == null] for null in NULLS}
+    told = {null: describe_heads(rows) for null, rows in of_nulls.items()}
+    shown = {"value": "AUC", "null_value": "AUC by chance", "difference": "Difference"}
     return draft.show(
-        join_sentences(*(describe_heads(draft.rows, null) for null in NULLS)),
+        join_sentences(*told.values()),
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
         marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
         "side of 0.",
         tab="Head by head",
-        charts=tuple(draw_map(draft.rows, null=null) for null in NULLS),
+        charts=tuple(
+            difference_map(rows, "difference", f"Minus {NULLS[null]}", told[null], shown)
+            for null, rows in of_nulls.items()
+        ),
         titled=True,
     )
 

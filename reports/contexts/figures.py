@@ -1,6 +1,6 @@
 """How Precision, Recall, specificity, elbows and kinds of heads change with the size of the context."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from math import isnan
@@ -258,15 +258,15 @@ def _build_metrics(source: Source) -> Figure:
     )
 
 
-def _build_heads(source: Source) -> tuple[Figure, ...]:
+def _build_heads(source: Source) -> Iterator[Figure]:
     """The change of every head with the context, folded; nothing without every query."""
     draft = Figure(
         "context-heads", "Change of every head with the context", source.ask_study("context_slopes", n=source.n)
     )
     slopes = {metric: average_slopes(draft.rows, metric) for metric in METRICS}
     if not slopes["recall"]:
-        return ()
-    told = draft.show(
+        return
+    yield draft.show(
         join_sentences(
             f"With each doubling of the context at N = {source.n}:",
             *(describe_head_slopes(rows, metric) for metric, rows in slopes.items()),
@@ -286,7 +286,6 @@ def _build_heads(source: Source) -> tuple[Figure, ...]:
         ),
         folded=True,
     )
-    return (told,)
 
 
 def _build_elbows(source: Source) -> Figure:
@@ -323,11 +322,11 @@ def _build_elbows(source: Source) -> Figure:
     )
 
 
-def build_labels(source: Source) -> tuple[Figure, ...]:
+def build_labels(source: Source) -> Iterator[Figure]:
     """Kinds of heads against the position of the query; nothing for one query."""
     draft = Figure("context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query"))
     if not has_several_contexts(draft.rows):
-        return ()
+        return
     changes = source.ask_study("label_changes").rows()
     first, last = (pick(row["query"] for row in draft.rows) for pick in (min, max))
     before, after = (
@@ -350,10 +349,9 @@ def build_labels(source: Source) -> tuple[Figure, ...]:
         f"Stacked bars of the share of each kind of head. {told}",
         *segments(x, tooltip),
     )
-    figure = draft.show(
+    yield draft.show(
         told,
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         tab="By context",
         charts=(chart,),
     )
-    return (figure,)

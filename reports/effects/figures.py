@@ -3,7 +3,7 @@
 A figure without rows is left out: most studies do not ask for effects.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import altair as alt
@@ -324,15 +324,15 @@ def build_section(source: Source) -> Section:
     )
 
 
-def _build_ablation(source: Source) -> tuple[Figure, ...]:
+def _build_ablation(source: Source) -> Iterator[Figure]:
     answer = source.ask_study("ablation_by_head")
     rows = answer.rows()
     if not rows:
-        return ()
+        return
     associations = source.ask_study("loss_associations")
     correlations = [row for row in associations.rows() if row["kind"] == rows[0]["kind"]]
     sequences = count(rows[0]["sequences"], "sequence")
-    maps = Figure(
+    yield Figure(
         "loss-by-head",
         "Loss without each head",
         answer,
@@ -352,8 +352,8 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         titled=True,
     )
     if not correlations:
-        return (maps,)
-    scatter = Figure(
+        return
+    yield Figure(
         "loss-and-geometry",
         "Loss without a head and its geometry",
         answer,
@@ -368,62 +368,58 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         charts=tuple(draw_loss_scatter(rows, measure=row["measure"], correlation=row) for row in correlations),
         listing=tabulate_correlations(correlations),
     )
-    return maps, scatter, *_build_error(source, rows, associations)
+    yield from _build_error(source, rows, associations)
 
 
-def _build_error(source: Source, heads: Sequence[Row], associations: Answer) -> tuple[Figure, ...]:
+def _build_error(source: Source, heads: Sequence[Row], associations: Answer) -> Iterator[Figure]:
     """Whether the loss of keeping 16 keys goes with what they leave of the head's output, in the words of the claim."""
     rows = [row for row in associations.rows() if row["kind"] == "selected"]
     shown = [row for row in rows if row["measure"] in {ERROR, "weight_left_out_16"}]
     if ERROR not in {row["measure"] for row in shown}:
-        return ()
+        return
     (claim,) = (row for row in source.ask_study("claims").rows() if row["claim"] == "error_tells_loss")
-    return (
-        Figure(
-            "loss-and-error",
-            "Loss with 16 keys for one head, and the error they leave",
-            associations,
-            claim["sentence"],
-            "One dot per head, which alone keeps the 16 keys of largest weight of every query, renormalised. Error: "
-            "what that leaves of its output at the last query, over its norm: the weight left out times the distance "
-            "between the means of the value states left out and kept (arXiv 2512.07647). Ahead: Fisher’s z of the rank "
-            "correlation with the error, minus that with the measure, in the direction in which the measure goes with "
-            "the loss. The paper has no such figure.",
-            charts=tuple(draw_loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
-            listing=tabulate(
-                rows,
-                WITHIN
-                | {
-                    "Error ahead by (interval)": lambda row: format_own_interval(row, "error_ahead") or DASH,
-                    "p (Holm)": lambda row: format_number(row["error_ahead_p_holm"]),
-                },
-            ),
+    yield Figure(
+        "loss-and-error",
+        "Loss with 16 keys for one head, and the error they leave",
+        associations,
+        claim["sentence"],
+        "One dot per head, which alone keeps the 16 keys of largest weight of every query, renormalised. Error: "
+        "what that leaves of its output at the last query, over its norm: the weight left out times the distance "
+        "between the means of the value states left out and kept (arXiv 2512.07647). Ahead: Fisher’s z of the rank "
+        "correlation with the error, minus that with the measure, in the direction in which the measure goes with "
+        "the loss. The paper has no such figure.",
+        charts=tuple(draw_loss_scatter(heads, measure=row["measure"], correlation=row) for row in shown),
+        listing=tabulate(
+            rows,
+            WITHIN
+            | {
+                "Error ahead by (interval)": lambda row: format_own_interval(row, "error_ahead") or DASH,
+                "p (Holm)": lambda row: format_number(row["error_ahead_p_holm"]),
+            },
         ),
     )
 
 
-def _build_budgets(source: Source) -> tuple[Figure, ...]:
+def _build_budgets(source: Source) -> Iterator[Figure]:
     answer = source.ask_study("loss_by_keys")
     rows = answer.rows()
     if not rows:
-        return ()
-    return (
-        Figure(
-            "loss-by-keys",
-            "Loss with fewer keys",
-            answer,
-            describe_budgets(rows),
-            "Policies with the same budget keep the same number of keys on average. Keys are those of the largest "
-            "weights α, or those farthest off the mean, of the largest α‖v − v̄‖, where v̄ is the mean of the value "
-            "states that a query sees. The weight of the rest goes to the keys kept (renormalised), to nothing "
-            "(dropped), to v̄ (mean), or to the mean of the rest’s value states. N is the same for all heads, or by "
-            "elbow, Recall or the keys of 90 % of the weight, or a share of each query’s weight; with a window, "
-            "sink and recent keys are always among the N. All these see a query’s weights; those that know only past "
-            "statistics of a head can be used at inference as they are. Grey with crosses: random controls, with "
-            "shuffled budgets or random heads. Bands: 95 % intervals over "
-            f"{count(rows[0]['sequences'], 'sequence')}. The paper names "
-            "sparse attention as a use, without a figure.",
-            charts=tuple(draw_loss_by_keys(rows, panel=panel) for panel in list_panels(rows)),
-            titled=True,
-        ),
+        return
+    yield Figure(
+        "loss-by-keys",
+        "Loss with fewer keys",
+        answer,
+        describe_budgets(rows),
+        "Policies with the same budget keep the same number of keys on average. Keys are those of the largest "
+        "weights α, or those farthest off the mean, of the largest α‖v − v̄‖, where v̄ is the mean of the value "
+        "states that a query sees. The weight of the rest goes to the keys kept (renormalised), to nothing "
+        "(dropped), to v̄ (mean), or to the mean of the rest’s value states. N is the same for all heads, or by "
+        "elbow, Recall or the keys of 90 % of the weight, or a share of each query’s weight; with a window, "
+        "sink and recent keys are always among the N. All these see a query’s weights; those that know only past "
+        "statistics of a head can be used at inference as they are. Grey with crosses: random controls, with "
+        "shuffled budgets or random heads. Bands: 95 % intervals over "
+        f"{count(rows[0]['sequences'], 'sequence')}. The paper names "
+        "sparse attention as a use, without a figure.",
+        charts=tuple(draw_loss_by_keys(rows, panel=panel) for panel in list_panels(rows)),
+        titled=True,
     )

@@ -3,7 +3,7 @@
 A figure without rows is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import ceil, floor, log10
 from statistics import median
@@ -375,18 +375,18 @@ def build_section(source: Source) -> Section:
         "Limits of selection",
         "How well can a softmax select at all? These are the questions of the paper’s predecessor (arXiv 2508.17821), "
         "which is known here from its abstract and from accounts by others.",
-        tuple(figure for draw in drawn if (figure := draw(source)) is not None),
+        tuple(figure for draw in drawn for figure in draw(source)),
         appendix=True,
     )
 
 
-def _build_distances(source: Source) -> Figure | None:
+def _build_distances(source: Source) -> Iterator[Figure]:
     answer = source.ask_study("distances_by_n")
     rows = drop_nulls(answer.rows(), "relative_distance")  # unknown if all value states are 0
     if not rows:
-        return None
+        return
     several = len(list_sizes(drop_nulls(rows, "beside_random"))) > 1
-    return Figure(
+    yield Figure(
         "distance-rest",
         "Distance of the selected keys from the rest",
         answer,
@@ -405,11 +405,11 @@ def _build_distances(source: Source) -> Figure | None:
     )
 
 
-def _build_convergence(source: Source) -> Figure | None:
+def _build_convergence(source: Source) -> Iterator[Figure]:
     answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence").rows()
     rows = answer.rows()
     if not rows or not heads:
-        return None
+        return
     several = len(list_sizes(rows)) > 1
     least, most = find_ends(heads, "effective_share")
     told = (
@@ -427,7 +427,7 @@ def _build_convergence(source: Source) -> Figure | None:
         level(1, "uniform"),
         alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(heads), y=y, tooltip=tooltip),
     )
-    return Figure(
+    yield Figure(
         "convergence-uniform",
         "Convergence to uniform weights",
         answer,
@@ -445,11 +445,11 @@ def _build_convergence(source: Source) -> Figure | None:
     )
 
 
-def _build_distinguishable(source: Source) -> Figure | None:
+def _build_distinguishable(source: Source) -> Iterator[Figure]:
     answer = source.ask_query("distinguishable_by_n")
     rows = answer.rows()
     if not rows:
-        return None
+        return
     told = describe_distinguishable(rows)
     last, low, high = rows[-1]["n"], rows[0]["band_low"], rows[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -468,7 +468,7 @@ def _build_distinguishable(source: Source) -> Figure | None:
         base.mark_line(style="mean").encode(y=y("share:Q")),
         points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(rows) == 1),
     )
-    return Figure(
+    yield Figure(
         "distinguishable-share",
         "Share of the selected keys that can be told apart",
         answer,
@@ -482,13 +482,13 @@ def _build_distinguishable(source: Source) -> Figure | None:
     )
 
 
-def _build_temperature(source: Source) -> Figure | None:
+def _build_temperature(source: Source) -> Iterator[Figure]:
     answer = source.ask_query("sensitivity_bounds_model")
     rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1)).rows()
     if not rows:
-        return None
+        return
     known = len(rows) > 1 and bool(drop_nulls(best, "n"))  # the best of several
-    return Figure(
+    yield Figure(
         "temperature",
         "Sensitivity and temperature",
         answer,

@@ -1,6 +1,6 @@
 """Planted parameters and what the fits recover, for studies whose tensors are drawn from the assumptions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from statistics import median
 
@@ -44,21 +44,21 @@ def build_section(source: Source) -> Section:
         "What the fits recover",
         "This study is drawn, not measured: every parameter of its heads is known, and the fits above should "
         "recover it.",
-        _build_figures(source),
+        tuple(_build_figures(source)),
     )
 
 
-def _build_figures(source: Source) -> tuple[Figure, ...]:
+def _build_figures(source: Source) -> Iterator[Figure]:
     answer = source.ask_query("planted_recovery")
     rows = answer.rows()
     if not rows:
-        return ()
+        return
     of_parameter = {name: [row for row in rows if row["parameter"] == name] for name in PARAMETERS}
     compared = {name: found for name, some in of_parameter.items() if (found := select_compared(some))}
     worst = (
         row for found in compared.values() for row in sorted(found, key=lambda row: -abs(row["difference"]))[:WORST]
     )
-    figure = Figure(
+    yield Figure(
         "planted-recovery",
         "Planted and fitted parameters",
         answer,
@@ -75,7 +75,6 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
             tuple(_tabulate_parameter(PARAMETERS[name], some) for name, some in of_parameter.items()),
         ),
     )
-    return (figure,)
 
 
 def select_compared(rows: Sequence[Row]) -> list[Row]:

@@ -72,6 +72,11 @@ def write(
         raise UserError(f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys")
     else:
         rows = _read_measure(connection, study, choice.measure)
+        if lacking := int(np.isnan(rows["value"].to_numpy().astype(np.float64)).sum()):
+            raise UserError(
+                f"The measure '{choice.measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; "
+                "choose another"
+            )
         files = _encode_for_tools(connection, study, choice, rows, path)
     beside = path / "made_from.json" if choice.form == "duo" else Path(f"{path}.made_from.json")
     files[beside] = _encode_json(_describe_origin(connection, study, choice, rows))
@@ -146,17 +151,12 @@ def compute_pruned_shares(scores: F64) -> F64:
 
 
 def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
+    """One measure of all heads, some of which may lack it."""
     rows = ask(connection, "head_measure", study=study, measure=measure).table
-    values = rows["value"].to_numpy()
-    lacking = int(np.isnan(values.astype(np.float64)).sum())
     if rows["measure"].null_count == len(rows):
         known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
         hint = " (heads are ablated only if its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
         raise UserError(f"The study '{study}' has no measure '{measure}'{hint}; it has {', '.join(known)}")
-    if lacking:
-        raise UserError(
-            f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"
-        )
     return rows
 
 
@@ -219,9 +219,7 @@ def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choi
     if choice.measure is None:
         rows = ask(connection, "measures_of_heads", study=study).table
     else:
-        rows = ask(connection, "head_measure", study=study, measure=choice.measure).table
-        if rows["measure"].null_count == len(rows):
-            _read_measure(connection, study, choice.measure)  # raises an error that lists the existing measures
+        rows = _read_measure(connection, study, choice.measure)
     if choice.form == "json":
         return rows, _encode_json(rows.to_pylist())
     buffer = BytesIO()

@@ -256,7 +256,7 @@ def _find_elbow_bin(n: int) -> tuple[int, str]:
     return first, f"{first}–{2 * (first - 1)}"
 
 
-_PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
+PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
 """Where the paper draws a measure of the whole model."""
 
 _PAPER = {
@@ -324,7 +324,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
             _PAPER[metric],
         ),
         part=table,
-        paper=_PAPERS[metric],
+        paper=PAPERS[metric],
         marks=join_sentences(
             "Blue band: 95 % interval over sequences; grey: between the paper’s bounds.",
             "Dashed: the floor N/n." if metric == "precision" else "",
