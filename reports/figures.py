@@ -59,6 +59,10 @@ class Figure:
         rows: list[Row] = self.table.to_pylist()
         return rows
 
+    def select(self, column: str, *values: str) -> "Figure":
+        """The figure of the rows with one of these values in a column."""
+        return replace(self, part=select_rows(self.table, column, *values))
+
     def show(self, finding: str, reading: str, **contents: Any) -> "Figure":
         """The figure with these contents, which are named as its fields."""
         return replace(self, finding=finding, reading=reading, **contents)

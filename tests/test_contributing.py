@@ -24,7 +24,7 @@ CLAIM = """CLAIMS = (
         "valleys hold", "valleys do not hold", "regimes", null="margins of either sign"),
 """
 STEPS = {
-    "geometry/quantities.py": ("    a_0: F64 = _field(\n", FIELD + "    a_0: F64 = _field(\n"),
+    "geometry/quantities.py": ("    a_0: F64 = _field(", FIELD + "    a_0: F64 = _field("),
     "geometry/selection/host.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
     "dagster_project/analysis/metrics.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
     "dagster_project/analysis/claims/patterns.py": ("CLAIMS = (\n", CLAIM),

@@ -18,9 +18,6 @@ from geometry.selection.host import choose_unit, count_group, make_arrays, prepa
 from geometry.selection.scan import PRODUCT_ROWS, choose_width, count_together, make_room, prepare_keys
 from geometry.threads import one_blas_thread
 
-__all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
-
-
 Scale = Literal["unit", "raw"]
 """Scale of the value states in the bounds: divided by C of the head, or not divided, as the paper prints them."""
 SCALES: tuple[str, ...] = get_args(Scale)

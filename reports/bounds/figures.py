@@ -9,7 +9,7 @@ import altair as alt
 
 from reports.bounds import findings
 from reports.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
-from reports.figures import Figure, Section, Source, only_row, select_rows
+from reports.figures import Figure, Section, Source, only_row
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number
 from reports.separation import figures as separation
 
@@ -245,8 +245,8 @@ def _build_regimes(source: Source) -> Figure:
 
 def _build_margins(source: Source) -> Figure:
     draft = Figure("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
-    printed = select_rows(draft.table, "family", "printed")
-    table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
+    printed = draft.select("family", "printed").select("metric", "precision")
+    table = printed.table.select(["n", "margin", "premise_share"])
     rows = table.to_pylist()
     if not drop_nulls(rows, "margin"):
         return draft.leave_empty(NO_BOUNDS)
@@ -313,8 +313,8 @@ def _build_gaps(source: Source, family: str) -> Figure:
     draft = Figure(
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
-    table = select_rows(draft.table, "family", family)
-    rows = table.to_pylist()
+    draft = draft.select("family", family)
+    rows = draft.rows
     metrics = [metric for metric in ("precision", "recall") if drop_nulls(rows, f"{metric}_holds")]
     panels = {metric: f"{NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
@@ -323,7 +323,6 @@ def _build_gaps(source: Source, family: str) -> Figure:
     return draft.show(
         join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
-        part=table,
         charts=tuple(draw_gaps(rows, metric=metric, title=panel) for metric, panel in panels.items()),
         titled=True,
         tab=f"Gaps, {name}",

@@ -11,7 +11,7 @@ import altair as alt
 from geometry.statistics.verdicts import correct_holm
 from reports.families import charts
 from reports.families.charts import NAMES, name_quantity, title_quantity
-from reports.figures import Figure, Section, select_rows
+from reports.figures import Figure, Section
 from reports.findings.listings import DASH, Listing, format_own_interval, tabulate
 from reports.findings.numbers import (
     Row,
@@ -316,15 +316,14 @@ def _build_heads(ask: AskFamily, onsets: Answer, quantity: str, *, ordered: bool
 
 
 def _build_onsets(answer: Answer) -> Figure:
-    draft = Figure("onsets", "Onsets", answer)
-    table = select_rows(draft.table, "state", "appears")
-    if not table.num_rows:
+    draft = Figure("onsets", "Onsets", answer).select("state", "appears")
+    if not draft.rows:
         return draft.leave_empty("No quantity comes to exceed its threshold over these studies.")
     reading = (
         "The onset lies between the last study whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return draft.show("", reading, part=table, listing=tabulate_onsets(table.to_pylist()))
+    return draft.show("", reading, listing=tabulate_onsets(draft.rows))
 
 
 def _build_differences(ask: AskFamily, of_model: Answer) -> Figure:

@@ -28,7 +28,7 @@ from reports.elements import (
     tooltips,
     write_in_cells,
 )
-from reports.figures import NOTHING_SELECTED, Figure, Section, Source, find_shown_kappa, only_row, select_rows
+from reports.figures import NOTHING_SELECTED, Figure, Section, Source, find_shown_kappa, only_row
 from reports.findings.numbers import (
     NAMES,
     Row,
@@ -300,8 +300,8 @@ def build_section(source: Source) -> Section:
 
 def _build_metric(source: Source, metric: str) -> Figure:
     draft = Figure(f"{metric}-by-n", f"{NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
-    table = select_rows(draft.table, "metric", metric)
-    rows = join_bounds(table.to_pylist(), metric)
+    draft = draft.select("metric", metric)
+    rows = join_bounds(draft.rows, metric)
     if not rows:
         return draft.leave_empty(NOTHING_SELECTED)
     nulls, twin = source.ask_query("separability_by_n").rows(), _read_twin(source)
@@ -323,14 +323,13 @@ def _build_metric(source: Source, metric: str) -> Figure:
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
-        part=table,
         paper=PAPERS[metric],
         marks=join_sentences(
             "Blue band: 95 % interval over sequences; grey: between the paper’s bounds.",
             "Dashed: the floor N/n." if metric == "precision" else "",
         ),
         tab="Precision, Recall",
-        charts=(draw_metric_curves(table.to_pylist(), nulls, twin, metric=metric),),
+        charts=(draw_metric_curves(draft.rows, nulls, twin, metric=metric),),
     )
 
 
@@ -343,8 +342,8 @@ def _read_twin(source: Source) -> list[Row] | None:
 def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
     draft = Figure(f"{metric.replace('_', '-')}-bounds", BOUNDED[metric], source.ask_shown("bounds_by_n"))
-    table = select_rows(draft.table, "metric", metric)
-    rows = join_bounds(table.to_pylist(), metric)
+    draft = draft.select("metric", metric)
+    rows = join_bounds(draft.rows, metric)
     if not rows:
         return draft.leave_empty(NOTHING_SELECTED)
     elbow = only_row(source.ask_query("elbows_model"))
@@ -352,11 +351,10 @@ def build_bounded(source: Source, metric: str) -> Figure:
         describe_envelope(rows, metric),
         "Line: mean over heads, each first averaged over sequences; band: its 95 % interval over sequences. "
         f"{_describe_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
-        part=table,
         marks="Diamonds: N where the mean lies outside a bound.",
         tab=NAMES[metric],
         broad=True,
-        charts=(draw_metric_bounds(table.to_pylist(), metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
+        charts=(draw_metric_bounds(draft.rows, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
     )
 
 
