@@ -152,7 +152,8 @@ ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def serve(command: Sequence[str]) -> int:
     """Run a command in its own session until it ends or a signal of ``ASKED`` arrives; then end all its processes.
 
-    The standard input of the command is a pipe that is closed when this process ends in any way.
+    The standard input of the command is a pipe that is closed when this process ends in any way. The handlers of these
+    signals stay: call it last.
 
     Returns the command's exit code, or 128 plus the number of the signal.
     """
@@ -164,14 +165,10 @@ def serve(command: Sequence[str]) -> int:
             process.send_signal(signal.SIGINT)
             signal.alarm(PATIENCE)
 
-        before = {number: signal.signal(number, stop) for number in ASKED}
-        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: _kill(process))
-        try:
-            code = process.wait()
-        finally:
-            signal.alarm(0)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        for number in ASKED:
+            signal.signal(number, stop)
+        signal.signal(signal.SIGALRM, lambda *_: _kill(process))
+        code = process.wait()
     _kill(process)
     return 128 + signals[0] if signals else code
 

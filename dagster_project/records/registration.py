@@ -157,12 +157,12 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 @contextmanager
 def hold_run_lock(home: Home, run_id: str) -> Iterator[dict[str, str]]:
     """Hold a lock for a run of this process, and yield the tags by which others can tell whether it is alive."""
-    lock = FileLock(_locate_run_lock(home, run_id))
-    with lock:
+    path = _locate_run_lock(home, run_id)
+    with FileLock(path):
         try:
             yield {LOCK_TAG: run_id, ROOT_TAG: str(home.root)}
         finally:
-            Path(lock.lock_file).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
