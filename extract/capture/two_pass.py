@@ -71,14 +71,21 @@ def read(
     """
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
-    seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys, every_query=every_query)
-    cache = _read_blocks(model, input_ids, _count_block_rows(layers, input_ids), seen.add)
-    received_by_layer = (seen.received / (keys - seen.positions)).chunk(len(seen.rows), dim=1)
-    by_layer = zip(seen.rows, received_by_layer, seen.measure_patterns(), strict=True)
-    for layer, (rows, received, patterns) in enumerate(by_layer):
-        weights = torch.stack([rows[query] for query in queries], dim=1)
-        every = seen.every[layer].tensors if every_query else None
-        put(layer, weights, _read_values(model, cache, layer), None, received, patterns, every)
+    seen = [_SeenRows(model, layer, input_ids, queries, first) for layer, first in enumerate(first_keys.T)]
+    if every_query:
+        for one, size in zip(seen, layers, strict=True):
+            one.every = EveryQuery.begin(len(input_ids), size.heads, one.first_keys.cpu().numpy())
+
+    def add_block(first: int, of_layers: tuple[Tensor, ...], cache: DynamicCache) -> None:
+        for one, weights in zip(seen, of_layers, strict=True):
+            one.add(first, weights.float().to(device), cache)
+
+    cache = _read_blocks(model, input_ids, _count_block_rows(layers, input_ids), add_block)
+    for layer, one in enumerate(seen):
+        weights = torch.stack([one.rows[query] for query in queries], dim=1)
+        received = one.received / (keys - one.positions)
+        every = one.every.tensors if one.every else None
+        put(layer, weights, _read_values(model, cache, layer), None, received, one.average_patterns(), every)
     return first_keys[list(queries)].T.tolist()
 
 
@@ -98,64 +105,49 @@ def read_rows(
 
 
 class _SeenRows:
-    """What blocks of queries of a batch (B, K) look at: the rows of some queries (Q,), and sums over all."""
+    """What blocks of queries of a batch (B, K) look at in one layer: the rows of some queries, and sums over all."""
+
+    every: EveryQuery | None = None
+    """The measures of every query read so far; None if they are not wanted."""
 
     def __init__(
-        self, model: PreTrainedModel, tokens: Tensor, queries: Tensor, first_keys: Tensor, *, every_query: bool
+        self, model: PreTrainedModel, layer: int, tokens: Tensor, queries: Sequence[int], first_keys: Tensor
     ) -> None:
-        self.model, self.tokens, self.queries, self.first_keys = model, tokens, queries, first_keys
+        self.model, self.layer, self.tokens = model, layer, tokens
+        self.queries, self.first_keys = queries, first_keys
         self.positions = torch.arange(tokens.shape[1], device=tokens.device)
-        self.rows: list[dict[int, Tensor]] = [{} for _ in first_keys[0]]
-        """By layer and query, weights (B, H, K)."""
-        self.every_query, self.every = every_query, dict[int, EveryQuery]()
-        """Whether the measures of every query are wanted, and those of the queries read so far by layer."""
+        self.rows: dict[int, Tensor] = {}
+        """By query, weights (B, H, K)."""
         self.sums = torch.zeros(1, device=tokens.device)
-        """Of the patterns of the heads of all layers, and of uniform weights in each, (B, L * H + L, P)."""
+        """Of the patterns of the heads, and of uniform weights, (B, H + 1, P)."""
         self.received = torch.zeros(1, device=tokens.device)
-        """Sums of the weights that each key gets in the heads of all layers, (B, L * H, K)."""
+        """Sums of the weights that each key gets, (B, H, K)."""
 
-    def add(self, first: int, of_layers: tuple[Tensor, ...], cache: DynamicCache) -> None:
-        """Add the weights of all layers, each (B, H, R, end), of the block of queries from ``first`` on."""
-        end = of_layers[0].shape[-1]
-        rows, weights = self.positions[first:end], [block.float().to(self.tokens.device) for block in of_layers]
-        starts = self.first_keys[first:end].T[..., None]  # (L, R, 1)
-        visible = (self.positions[:end] >= starts) & (self.positions[:end] <= rows[:, None])
-        for layer, block in enumerate(weights):
-            _check_window(self.model, layer, first, block, visible[layer])
-            for query in self.queries[(self.queries >= first) & (self.queries < end)].tolist():
-                self.rows[layer][query] = pad(block[:, :, query - first], (0, len(self.positions) - end))
-        self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
+    def add(self, first: int, weights: Tensor, cache: DynamicCache) -> None:
+        """Add the weights (B, H, R, end) of the block of queries from ``first`` on."""
+        end = weights.shape[-1]
+        rows, seen, after = self.positions[first:end], self.positions[:end], (0, len(self.positions) - end)
+        visible = (seen >= self.first_keys[first:end, None]) & (seen <= rows[:, None])
+        _check_window(self.model, self.layer, first, weights, visible)
+        for query in (query for query in self.queries if first <= query < end):
+            self.rows[query] = pad(weights[:, :, query - first], after)
+        self.received = self.received + pad(weights.sum(dim=2), after)
         later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
-        if len(rows[later]):
-            uniform = torch.zeros(visible.shape, device=rows.device).masked_fill(~visible, HIDDEN)
-            heads = [block.log().clamp(min=HIDDEN) for block in weights]
-            logits = [
-                torch.cat([part[:, later] for part in (*of_text, uniform)]) for of_text in zip(*heads, strict=True)
-            ]
-            texts = zip(logits, self.tokens[:, :end], strict=True)
-            self.sums = self.sums + torch.stack([sum_patterns(*text, rows[later]) for text in texts])
-            if self.every_query:
-                self._add_every_query(rows[later], [block[:, :, later] for block in weights], cache)
+        if not len(rows[later]):
+            return
+        uniform = torch.zeros(visible.shape, device=rows.device).masked_fill(~visible, HIDDEN)[None, later]
+        texts = zip(weights[:, :, later].log().clamp(min=HIDDEN), self.tokens[:, :end], strict=True)
+        sums = [sum_patterns(torch.cat([heads, uniform]), tokens, rows[later]) for heads, tokens in texts]
+        self.sums = self.sums + torch.stack(sums)
+        if self.every is not None:
+            value = _read_values(self.model, cache, self.layer)
+            for text, of_text in enumerate(weights[:, :, later]):
+                self.every.add(value, text, of_text.clone(memory_format=torch.contiguous_format), rows[later])
 
-    def _add_every_query(self, rows: Tensor, of_layers: Sequence[Tensor], cache: DynamicCache) -> None:
-        """Measure the queries at some positions, (R,), from the weights of all layers, each (B, H, R, end)."""
-        for layer, weights in enumerate(of_layers):
-            if layer not in self.every:
-                self.every[layer] = EveryQuery.begin(
-                    len(weights), weights.shape[1], self.first_keys[:, layer].cpu().numpy()
-                )
-            value = _read_values(self.model, cache, layer)
-            for text, of_text in enumerate(weights):
-                self.every[layer].add(value, text, of_text.clone(memory_format=torch.contiguous_format), rows)
-
-    def measure_patterns(self) -> Iterator[Patterns]:
-        """What the heads look at by layer."""
-        layers = len(self.rows)
-        chances = self.sums[:, -layers:].unbind(dim=1)
-        by_layer = zip(self.sums[:, :-layers].chunk(layers, dim=1), chances, self.first_keys.T, strict=True)
-        for sums, chance, first_keys in by_layer:
-            counts = count_rows(self.tokens, (first_keys == 0)[None])
-            yield sums / counts[:, None], chance / counts, counts
+    def average_patterns(self) -> Patterns:
+        """What the heads look at."""
+        counts = count_rows(self.tokens, (self.first_keys == 0)[None])
+        return self.sums[:, :-1] / counts[:, None], self.sums[:, -1] / counts, counts
 
 
 @contextmanager
