@@ -29,7 +29,6 @@ from geometry.statistics.intervals import (
     average_known,
     estimate_difference,
     estimate_mean,
-    find_onset,
 )
 from storage.warehouse.connection import locate_database, open_database
 from storage.warehouse.rows import build_batch
@@ -121,6 +120,39 @@ ONSETS: Mapping[str, float] = {
     "auc_over_shuffled": 0.0,
 }
 """The quantities whose onset is sought, and the threshold that they have to exceed."""
+
+_FIND_ONSETS = """
+WITH points AS (
+    SELECT *, max(member) FILTER (value <= threshold) OVER (PARTITION BY quantity, layer, head) AS last_not
+    FROM (SELECT *, list_position($members, study) AS member FROM trends)
+    JOIN thresholds USING (quantity)
+),
+places AS (
+    SELECT
+        quantity, layer, head, threshold, last_not,
+        max(member) FILTER (value IS NOT NULL) AS last,
+        max(member) FILTER (value_high <= threshold AND member <= last_not) AS below,
+        min(member) FILTER (value > threshold AND member > coalesce(last_not, 0)) AS onset,
+        min(member) FILTER (value_low > threshold AND member > coalesce(last_not, 0)) AS above
+    FROM points
+    GROUP BY ALL
+),
+states AS (
+    SELECT *, CASE
+        WHEN last_not = last AND below = last THEN 'never'
+        WHEN last_not IS NULL AND above = onset THEN 'always'
+        WHEN last_not < last AND below IS NOT NULL AND above IS NOT NULL THEN 'appears'
+        ELSE 'undecided'
+    END AS state
+    FROM places
+)
+SELECT
+    quantity, layer, head, threshold, state,
+    if(state = 'appears', $members[onset], NULL) AS study,
+    if(state = 'appears', $members[below], NULL) AS last_below,
+    if(state = 'appears', $members[above], NULL) AS first_above
+FROM states
+"""
 
 
 Place = Mapping[str, Any]  # The columns `layer` and, of heads, `head` of some rows
@@ -221,7 +253,8 @@ def compute_family(family: Family, folder: Path, origins: Mapping[str, str | Non
     """
     first: Member | None = None
     previous: Member | None = None
-    course, listed = _Course(list(family.members)), []
+    trends: list[pa.RecordBatch] = []  # Of quantities that have an onset
+    listed = []
     for number, (study, value) in enumerate(family.members.items()):
         member = None if origins[study] is None else _try_reading(folder, study)
         alike = None if member is None else first is None or member.is_alike(first)
@@ -229,7 +262,7 @@ def compute_family(family: Family, folder: Path, origins: Mapping[str, str | Non
         listed.append((study, number, family.axis, value, member is not None, sequences, alike, origins[study]))
         if member is None:
             continue
-        yield from _build_trends(member, course)
+        yield from _build_trends(member, trends)
         yield from _build_differences(member, first, previous)
         if previous is not None and member.is_alike(previous):
             yield from _compare_selections(member, previous)
@@ -237,7 +270,8 @@ def compute_family(family: Family, folder: Path, origins: Mapping[str, str | Non
         first, previous = first or member, member
     names = ("study", "member", "axis", "value", "landed", "sequences", "alike", "origin")
     yield "family_members", _build_rows(names, listed)
-    yield "onsets", course.find_onsets()
+    if trends:
+        yield from (("onsets", batch) for batch in find_onsets(trends, list(family.members)))
 
 
 def _build_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], **constants: str) -> pa.RecordBatch:
@@ -248,41 +282,31 @@ def _build_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], **constan
     )
 
 
-class _Course:
-    """The quantities with onsets of all members, by place: a head, a layer, or the model."""
+def find_onsets(trends: Sequence[pa.RecordBatch], members: Sequence[str]) -> list[pa.RecordBatch]:
+    """The rows of ``onsets``, from rows of both tables of trends, and the names of the members in order.
 
-    def __init__(self, studies: list[str]) -> None:
-        self._studies = studies
-        self._known: dict[tuple[str, int | None, int | None], F64] = {}
-
-    def add(self, study: str, quantity: str, estimate: Estimate, place: Place) -> None:
-        """Note the estimates of a quantity of one member, one for each place."""
-        if quantity not in ONSETS:
-            return
-        ends, layers = np.stack([estimate.value, estimate.low, estimate.high]), place["layer"].tolist()
-        heads = place["head"].tolist() if "head" in place else [None] * len(layers)
-        for index, (layer, head) in enumerate(zip(layers, heads, strict=True)):
-            kept = self._known.setdefault((quantity, layer, head), np.full((3, len(self._studies)), np.nan))
-            kept[:, self._studies.index(study)] = ends[:, index]
-
-    def find_onsets(self) -> pa.RecordBatch:
-        """The rows of ``onsets``."""
-        rows = []
-        for (quantity, layer, head), ends in self._known.items():
-            onset = find_onset(ends[0], ends[1], ends[2], ONSETS[quantity])
-            places = (onset.first, onset.last_below, onset.first_above)
-            named = (None if place is None else self._studies[place] for place in places)
-            rows.append((quantity, layer, head, ONSETS[quantity], onset.state, *named))
-        columns = ("quantity", "layer", "head", "threshold", "state", "study", "last_below", "first_above")
-        return _build_rows(columns, rows)
+    An onset is the first member from which on every estimate exceeds the threshold. It is told only with the members
+    between which it lies, whose whole intervals are below and above; no step is interpolated. Members without a value
+    are passed over.
+    """
+    tables = [pa.Table.from_batches([batch]) for batch in trends]
+    tables += [pa.schema([("layer", pa.int64()), ("head", pa.int64())]).empty_table()]
+    with duckdb.connect() as connection:
+        connection.register("trends", pa.concat_tables(tables, promote_options="permissive"))
+        connection.register("thresholds", pa.table({"quantity": [*ONSETS], "threshold": [*ONSETS.values()]}))
+        found: list[pa.RecordBatch] = (
+            connection.sql(_FIND_ONSETS, params={"members": members}).to_arrow_table().to_batches()
+        )
+    return found
 
 
-def _build_trends(member: Member, course: _Course) -> Rows:
-    """The rows of ``family_trends`` and ``family_trends_model`` of one member."""
+def _build_trends(member: Member, kept: list[pa.RecordBatch]) -> Rows:
+    """The rows of ``family_trends`` and ``family_trends_model`` of one member; keeps those of onsets."""
     for table, place, name, estimate, sequences in _list_trends(member):
-        course.add(member.study, name, estimate, place)
         columns = {**place, "sequences": sequences, **estimate.name_ends("value")}
-        yield f"family_trends{table}", build_batch(columns, study=member.study, quantity=name)
+        batch = build_batch(columns, study=member.study, quantity=name)
+        kept += [batch] if name in ONSETS else []
+        yield f"family_trends{table}", batch
 
 
 def _list_trends(member: Member) -> Iterator[tuple[str, Place, str, Estimate, NDArray[np.int64]]]:

@@ -8,7 +8,6 @@ a correlation of means or a fit to a mean curve, is computed again without each 
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -225,44 +224,3 @@ def estimate_difference(
         degrees = spread**2 / (one.error**4 / (ones - 1) + other.error**4 / (others - 1))
     degrees = np.where(spread == 0, ones + others - 2, degrees)
     return make_estimate(one.value - other.value, np.sqrt(spread), degrees + 1, domain)
-
-
-State = Literal["appears", "always", "never", "undecided"]
-
-
-@dataclass(frozen=True)
-class Onset:
-    """From which member of an ordered list on a quantity exceeds a threshold."""
-
-    state: State
-    """``appears``; ``always`` if in all members; ``never`` if not in the last one; ``undecided`` if an interval that
-    decides it holds the threshold, or does not exist."""
-    first: int | None = None
-    """The first member from which on every estimate exceeds the threshold; None unless it appears."""
-    last_below: int | None = None  # The last member before that whose whole interval lies at or below the threshold
-    first_above: int | None = None  # The first member from `first` on whose whole interval lies above the threshold
-
-
-def find_onset(value: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: float) -> Onset:
-    """Find from which member of an ordered list on a quantity, with its interval, exceeds a threshold, (members,) each.
-
-    The first member from which on every estimate does. It is told only with the members between which it lies, whose
-    whole intervals are below and above; no step is interpolated. Members of NaN are passed over.
-    """
-    values, lows, highs = (np.asarray(part, np.float64) for part in (value, low, high))
-    known = np.flatnonzero(~np.isnan(values))
-    above = values[known] > threshold
-    if not known.size:
-        return Onset("undecided")
-    if not above[-1]:
-        return Onset("never" if highs[known[-1]] <= threshold else "undecided")
-    start = known.size - int(np.argmin(above[::-1])) if not above.all() else 0
-    surely_above = known[start:][lows[known[start:]] > threshold]
-    if not surely_above.size:
-        return Onset("undecided")
-    if start == 0:
-        return Onset("always" if surely_above[0] == known[0] else "undecided")
-    surely_below = known[:start][highs[known[:start]] <= threshold]
-    if not surely_below.size:
-        return Onset("undecided")
-    return Onset("appears", int(known[start]), int(surely_below[-1]), int(surely_above[0]))

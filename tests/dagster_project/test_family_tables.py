@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dagster_project.analysis import families
@@ -21,6 +22,7 @@ from storage.warehouse.connection import connect
 from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.landing import land_family
 from storage.warehouse.query import query
+from storage.warehouse.rows import build_batch
 from tests.reports.pages import Page, unpacked
 
 LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -92,6 +94,38 @@ def find_onset(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
     found = connection.execute(f"SELECT state, study, last_below, first_above FROM onsets WHERE {place}").fetchall()
     assert len(found) == 1
     return tuple(found[0])
+
+
+TOLD = ("study", "last_below", "first_above")
+RISING = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "threshold", "expected"),
+    [
+        (RISING, 0.05, 0.4, ("appears", 4, 3, 4)),  # the interval of member 3 ends at the threshold
+        (RISING, 0.08, 0.4, ("appears", 4, 2, 4)),  # that of member 3 holds it
+        (RISING, 0.15, 0.4, ("appears", 4, 2, 5)),  # and that of member 4
+        (RISING, 0.35, 0.4, ("undecided", None, None, None)),  # and that of the last one
+        (RISING, 0.05, 0.9, ("never", None, None, None)),
+        (RISING, 0.25, 0.9, ("undecided", None, None, None)),
+        (RISING, 0.05, -0.1, ("always", None, None, None)),
+        (RISING, 0.15, -0.1, ("undecided", None, None, None)),
+        ([0.0, 0.9, 0.1, 0.8, 0.8], 0.05, 0.4, ("appears", 3, 2, 3)),  # it falls again in between
+        ([0.0, np.nan, np.nan, 0.9], 0.05, 0.4, ("appears", 3, 0, 3)),
+        ([np.nan, np.nan], 0.05, 0.4, ("undecided", None, None, None)),
+        ([0.0, 0.9], np.nan, 0.4, ("undecided", None, None, None)),  # one sequence has no interval
+    ],
+)
+def test_onsets(
+    value: list[float], half: float, threshold: float, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "ONSETS", {"recall": threshold})
+    members, values = [str(member) for member in range(len(value))], np.array(value)
+    ends = {"value": values, "value_low": values - half, "value_high": values + half}
+    (found,) = families.find_onsets([build_batch({"study": pa.array(members)} | ends, quantity="recall")], members)
+    told = {name: str(place) for name, place in zip(TOLD, expected[1:], strict=True) if place is not None}
+    assert found.select(["state", *TOLD]).to_pylist() == [dict.fromkeys(TOLD) | {"state": expected[0]} | told]
 
 
 def test_a_planted_onset_is_found_and_none_where_there_is_none(

@@ -25,7 +25,6 @@ from geometry.statistics.intervals import (
     estimate_difference,
     estimate_jackknife,
     estimate_mean,
-    find_onset,
     leave_one_out,
     make_estimate,
     transform_fisher,
@@ -199,34 +198,6 @@ class TestDifferences:
         alone = estimate_difference(np.array([[1.0]]), np.array([[0.5], [0.6]]), paired=False)
         assert alone.value[0] == pytest.approx(0.45)
         assert np.isnan([alone.low[0], alone.high[0]]).all()
-
-
-RISING = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7]
-
-
-@pytest.mark.parametrize(
-    ("value", "half", "threshold", "expected"),
-    [
-        (RISING, 0.05, 0.4, ("appears", 4, 3, 4)),  # the interval of member 3 ends at the threshold
-        (RISING, 0.08, 0.4, ("appears", 4, 2, 4)),  # that of member 3 holds it
-        (RISING, 0.15, 0.4, ("appears", 4, 2, 5)),  # and that of member 4
-        (RISING, 0.35, 0.4, ("undecided", None, None, None)),  # and that of the last one
-        (RISING, 0.45, 0.4, ("undecided", None, None, None)),
-        (RISING, 0.05, 0.9, ("never", None, None, None)),
-        (RISING, 0.25, 0.9, ("undecided", None, None, None)),
-        (RISING, 0.05, -0.1, ("always", None, None, None)),
-        (RISING, 0.15, -0.1, ("undecided", None, None, None)),
-        ([0.0, 0.9, 0.1, 0.8, 0.8], 0.05, 0.4, ("appears", 3, 2, 3)),  # it falls again in between
-        ([0.9, 0.9, 0.1], 0.05, 0.4, ("never", None, None, None)),
-        ([0.0, math.nan, math.nan, 0.9], 0.05, 0.4, ("appears", 3, 0, 3)),
-        ([math.nan, math.nan], 0.05, 0.4, ("undecided", None, None, None)),
-        ([0.0, 0.9], math.nan, 0.4, ("undecided", None, None, None)),  # one sequence has no interval
-    ],
-)
-def test_onsets(value: list[float], half: float, threshold: float, expected: tuple[object, ...]) -> None:
-    values = np.array(value)
-    found = find_onset(values, values - half, values + half, threshold)
-    assert (found.state, found.first, found.last_below, found.first_above) == expected
 
 
 def test_shared_keys_are_counted_exactly() -> None:
