@@ -65,13 +65,13 @@ def hash_files(corpus: CorpusSettings) -> str:
 
     Errors are those of ``find_files``.
     """
-    files = find_files(corpus)
+    hashed: list[tuple[str, str]] = []
+    for file in find_files(corpus):
+        with translate_errors(file.name):
+            hashed.append((file.relative, hash_file(file.path)))
     if expand_path(corpus.id).is_file():
-        return _hash(files[0])
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(os.fsencode(file.relative) + f" {_hash(file)}\n".encode())
-    return digest.hexdigest()
+        return hashed[0][1]
+    return hashlib.sha256(b"".join(os.fsencode(name) + f" {of}\n".encode() for name, of in hashed)).hexdigest()
 
 
 def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
@@ -120,8 +120,3 @@ def translate_errors(name: str, errors: tuple[type[Exception], ...] = (OSError,)
         raise UserError(
             f"The corpus file '{place or name}' {what} ({reason}); check its permissions, or write it again"
         ) from error
-
-
-def _hash(file: TextFile) -> str:
-    with translate_errors(file.name):
-        return hash_file(file.path)
