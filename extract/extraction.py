@@ -54,9 +54,9 @@ from storage.zarr.arrays import READ_SEQUENCES, TENSORS, LayerSize, build_tensor
 from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
 
-Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
-"""Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store
-lacks over all processes; it may raise an error to refuse."""
+Before = Callable[[Mapping[str, int], int], None]
+"""Callback that gets the sizes of the store's axes, and the number of sequences that the store lacks over all
+processes; it may raise an error to refuse."""
 
 T = TypeVar("T")
 
@@ -119,11 +119,10 @@ class _Task:
         read = stored.provenance["inputs"]["corpus"].get("revision") if stored is not None else None
         return self.settings.corpus.model_copy(update={"revision": read} if read else {})
 
-    def ask(self, sizes: Mapping[str, int], layers: Sequence[LayerSize], missing: Sequence[int]) -> None:
+    def ask(self, sizes: Mapping[str, int], missing: Sequence[int]) -> None:
         """Let the caller refuse before this process's ``missing`` sequences are written."""
-        if self.before is None or not missing:
-            return
-        self.before(sizes, layers, self.settings.sequences - self.count_finished())
+        if self.before is not None and missing:
+            self.before(sizes, self.settings.sequences - self.count_finished())
 
     def count_finished(self) -> int:
         """Sequences in the store, of all processes."""
@@ -184,7 +183,7 @@ def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
     settings, missing = task.settings, task.find_missing()
     heads, layers = synthetic.plant_heads(settings), synthetic.list_layer_sizes(settings)
     sizes = _compute_sizes(settings, layers)
-    task.ask(sizes, layers, missing)
+    task.ask(sizes, missing)
     with _translate_errors(task):
         store = task.open_store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
         for index in _make_bar(task, missing):
@@ -284,7 +283,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     with _refuse_without_memory(settings):
         attention = probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
-    task.ask(sizes, attention.layers, missing)
+    task.ask(sizes, missing)
     if missing and missing[0] > task.sequences.start:  # that of an earlier run, which was stopped
         size = int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
     else:

@@ -111,7 +111,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
                 study=name,
                 path=home.tensors(name),
                 shard=shard,
-                before=lambda sizes, _, missing: _check_room(Extent(work, sizes, missing)),
+                before=lambda sizes, missing: _check_room(Extent(work, sizes, missing)),
             )
         if renewed:
             home.discard_replaced(name)
