@@ -9,11 +9,11 @@ import numpy as np
 
 from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples, correlation
 from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
 from geometry.arrays import F64, Bool
 from geometry.statistics.arrangements import Association, associate, correlate_heads, rank_within
-from geometry.statistics.intervals import DIFFERENCE, estimate_mean
+from geometry.statistics.intervals import estimate_mean
 from geometry.statistics.verdicts import correct_holm
 
 LEAST_LOSS = 0.01  # Smallest mean increase of the loss, in nats, that is worth an explanation
@@ -70,19 +70,15 @@ GEOMETRY = (
 """Measures of heads, of ``head_measures``, that are correlated with the loss."""
 
 MEASURES = {
-    "recall_and_loss": Measure(
+    "recall_and_loss": correlation(
         "rank correlation over heads within layers of the mean over ln N of Recall and the loss that removing a head "
         "costs",
         "rank correlation",
-        DIFFERENCE,
-        FISHER,
     ),
-    "error_and_loss": Measure(
+    "error_and_loss": correlation(
         "rank correlation over heads within layers of the error of 16 keys and the loss that keeping those keys for "
         "one head alone costs",
         "rank correlation",
-        DIFFERENCE,
-        FISHER,
     ),
     **{
         f"error_ahead_of_{rival}": Measure(

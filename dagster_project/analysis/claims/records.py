@@ -37,6 +37,11 @@ class Measure:
     scale: Scale = PLAIN
 
 
+def correlation(meaning: str, label: str = "correlation") -> Measure:
+    """A correlation over heads, by its meaning."""
+    return Measure(meaning, label, DIFFERENCE, FISHER)
+
+
 def beyond(measure: str, label: str, domain: Domain = DIFFERENCE) -> dict[str, Measure]:
     """The declaration of a measure's difference from that of random weights, by name."""
     meaning = f"{measure} minus that of random weights, on the same sequences"

@@ -8,7 +8,7 @@ import numpy as np
 from dagster_project.analysis.claims import queries
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.norms import SINK_TIMES, read_sink_times
-from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples, correlation
 from geometry.arrays import F64
 from geometry.statistics.arrangements import Association, associate
 from geometry.statistics.intervals import DIFFERENCE, SHARE
@@ -23,16 +23,12 @@ WITHIN = "correlation over heads within layers of ρ_0 and"
 MEASURES = {
     "sink_weight": Measure("mean over heads of the weight of the sink", "attention on the sink", SHARE),
     "rho_0_of_keys": Measure("mean over KV heads of ρ_0, the mean cosine of the sink's value state", "ρ₀", DIFFERENCE),
-    "sink_and_recall": Measure(f"{WITHIN} the mean over ln N of Recall", "correlation", DIFFERENCE, FISHER),
-    "sink_and_precision": Measure(
-        f"{WITHIN} the mean over ln N of Precision above its floor", "correlation", DIFFERENCE, FISHER
-    ),
-    "sink_and_r_min": Measure(
-        f"{WITHIN} the mean over ln N of r_min over the norm of s_N", "correlation", DIFFERENCE, FISHER
-    ),
+    "sink_and_recall": correlation(f"{WITHIN} the mean over ln N of Recall"),
+    "sink_and_precision": correlation(f"{WITHIN} the mean over ln N of Precision above its floor"),
+    "sink_and_r_min": correlation(f"{WITHIN} the mean over ln N of r_min over the norm of s_N"),
     **{
-        f"sink_and_recall_{third}": Measure(
-            f"{WITHIN} the mean of Recall over the {third} third of ln N", f"{third} third", DIFFERENCE, FISHER
+        f"sink_and_recall_{third}": correlation(
+            f"{WITHIN} the mean of Recall over the {third} third of ln N", f"{third} third"
         )
         for third in ("first", "middle", "last")
     },
