@@ -76,14 +76,17 @@ def compute_separability(sources: Sources) -> Rows:
                 threads=CUDA_WORKERS if sample.device else limit_threads(query + 1),
             )
         by_layer = dict(zip(layers, measured_layers, strict=True))
+        constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
         for layer, measured in by_layer.items():
-            yield "separability", build_batch(_build_columns(sample, query, measured.heads, layer=layer))
+            yield "separability", build_batch(_build_columns(sample, "head", measured.heads, layer=layer, **constant))
             if measured.over_heads.shape[-1]:  # a head of one key selects nothing
                 rows = index_columns(measured.auc.shape, "sequence", "head", query=query, layer=layer)
                 yield "head_auc", build_batch(rows | {"auc": measured.auc.ravel()})
         means, heads = _average_heads(sample, by_layer)
-        yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
-        of_model = _build_columns(sample, query, _compare(means))
+        value, null_value = np.broadcast_arrays(means[:, :1], means[:, 1:])
+        by_sequence = _build_columns(sample, "sequence", {"value": value, "null_value": null_value}, query=query)
+        yield "separability_by_sequence", build_batch(by_sequence)
+        of_model = _build_columns(sample, "head", _compare(means), **constant)
         of_model["heads"] = np.broadcast_to(heads, (len(NULLS), len(MEASURES), heads.size)).ravel()
         yield "separability_model", build_batch(of_model)
         if query == sources.query:
@@ -165,33 +168,18 @@ def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray
     return total / heads, heads
 
 
-def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float64]) -> dict[str, Any]:
-    """Columns of ``separability_by_sequence`` for one query."""
-    value, null_value = np.broadcast_arrays(means[:, :1], means[:, 1:])
-    sequence, null, measure, n = (axis.ravel() for axis in np.indices(value.shape, dtype=np.int16))
-    return {
-        "sequence": sequence.astype(np.int32),
-        **fill_columns(n.size, query=query),
-        "n": sample.grid.astype(np.int32)[n],
-        "null_model": _encode_names(null, NULLS),
-        "measure": _encode_names(measure, MEASURES),
-        "value": value.ravel(),
-        "null_value": null_value.ravel(),
-    }
-
-
 def _build_columns(
-    sample: Sample, query: int, differences: Mapping[str, NDArray[np.float64]], **constant: int
+    sample: Sample, axis: str, arrays: Mapping[str, NDArray[np.float64]], **constant: int
 ) -> dict[str, Any]:
-    """Columns of ``separability`` for one layer of one query, or of the model, without an axis of heads."""
-    *head, null, measure, n = (axis.ravel() for axis in np.indices(differences["value"].shape, dtype=np.int16))
+    """Columns of one query, (…, null, measure, N) each, with an axis before these or, of the model, without."""
+    *first, null, measure, n = (index.ravel() for index in np.indices(arrays["value"].shape, dtype=np.int16))
     return {
-        **fill_columns(n.size, query=query, sequences=sample.sequences, draws=sample.draws, **constant),
-        **dict(zip(["head"], head, strict=False)),
+        **fill_columns(n.size, **constant),
+        **dict(zip([axis], first, strict=False)),
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
-        **{name: array.ravel() for name, array in differences.items()},
+        **{name: array.ravel() for name, array in arrays.items()},
     }
 
 
