@@ -5,6 +5,7 @@ are. The guard lets pass requests of its own pages, and none that another websit
 """
 
 import asyncio
+import atexit
 import os
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from starlette.responses import FileResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from dagster_project.command.program import ExitStatus
 from dagster_project.defs.assets import OURS
 from dagster_project.study.home import Home
 
@@ -169,4 +171,7 @@ def _announce(port: int) -> Lifespan[Starlette]:
 
 
 if __name__ == "__main__":
+    status = ExitStatus()
+    atexit.register(status.end)
     run_servers(int(sys.argv[1]), sys.argv[2:])
+    status.code = 0

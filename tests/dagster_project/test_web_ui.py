@@ -236,6 +236,15 @@ def test_another_origin_starts_no_run_and_all_servers_end_if_the_command_is_kill
             time.sleep(0.05)
 
 
+@pytest.mark.slow
+def test_ctrl_c_ends_all_servers_without_a_word(tmp_path: Path) -> None:
+    with running_ui(tmp_path / "root") as (_, process):
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 128 + signal.SIGINT
+
+
 def find_group(group: int) -> list[int]:
     """The living processes of a group."""
     found = []
