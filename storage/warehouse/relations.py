@@ -46,8 +46,8 @@ def fill(connection: duckdb.DuckDBPyConnection, derived: sql.Statement, study: s
 
 def find_tables_read(statement: sql.Statement) -> frozenset[str]:
     """The tables of ``sql/schema`` whose rows a statement reads, directly or through macros and views."""
-    read = _follow_inputs([statement], "schema", "macros", "views")
-    return frozenset(one.name for one in read if one.kind == "schema") - {statement.name}
+    read = {name for one in _follow_inputs([statement], "macros", "views") for name in _NAME.findall(one.inputs)}
+    return frozenset(read.intersection(sql.list_names("schema"))) - {statement.name}
 
 
 def _follow_inputs(waiting: list[sql.Statement], *kinds: sql.StatementKind) -> Iterator[sql.Statement]:
