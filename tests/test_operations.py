@@ -40,7 +40,7 @@ def test_every_step_works_in_an_empty_folder(tmp_path: Path) -> None:
             subprocess.run(["bash", "-c", step], cwd=tmp_path, check=True, env=os.environ | variables)
     backed_up, moved = (said[step] for step in said if step.startswith("attention-geometry sql"))
     assert re.search(r"first +2", backed_up)
-    assert moved.split() == ['"studies"', "1"]
+    assert moved.split() == ['"studies"', "2"]
     home = tmp_path / "moved"
     stored = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
     assert {"studies.yaml", "dagster"} <= stored
