@@ -5,6 +5,7 @@ Passes that begin at a layer give what the plain pass gives, and ablation what a
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
@@ -219,6 +220,14 @@ def test_errors_are_passed_on_and_the_model_is_restored(monkeypatch: pytest.Monk
             resumable.run(passed, 2, 1)
     assert model.config._attn_implementation == "sdpa"
     assert torch.equal(plain(model), expected)
+
+
+def test_another_thread_gets_the_models_own_attention_meanwhile() -> None:
+    model, attention = model_of("Llama 2, Llama 3"), attention_of("Llama 2, Llama 3")
+    expected, elsewhere = plain(model), torch.inference_mode()(plain)
+    with intervene(model, attention, lambda call: 0 * call.output()), ThreadPoolExecutor(1) as pool:
+        assert torch.equal(pool.submit(elsewhere, model).result(), expected)
+        assert not torch.equal(plain(model), expected)
 
 
 # --- passes that begin at a layer ---
