@@ -13,8 +13,8 @@ from storage.errors import UserError
 def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
     """Hold the lock file ``path`` inside the context; the kernel releases it when the process ends, however it ends.
 
-    The file is not deleted afterwards; it has the mode that the umask gives to others. ``UserError``, which says
-    ``what`` the lock protects, if another process still holds it after ``wait`` seconds.
+    The file has the mode that the umask gives to others. ``UserError``, which says ``what`` the lock protects, if
+    another process still holds it after ``wait`` seconds.
     """
     lock = FileLock(path)
     try:

@@ -18,12 +18,16 @@ from tqdm import tqdm
 
 import sql
 from storage.errors import UserError
+from storage.files.locks import hold_lock
 from storage.files.staging import make_staging_path, remove_leftovers, synchronise
 from storage.warehouse.connection import READABLE_FROM, bound_memory, locate_database, write_entry
 from storage.warehouse.declared import list_conditions
 from storage.warehouse.relations import create_relations, create_tables, derive, describe_table, quote_literal
 
 logger = logging.getLogger(__name__)
+
+LOCK_WAIT = 60.0
+"""Seconds a landing waits for another landing of the same study."""
 
 MEMORY = 4 * 2**30
 """Most bytes that DuckDB may hold while it builds a database; beyond that, it spills to a folder next to it.
@@ -98,8 +102,6 @@ def land(
 ) -> Landing:
     """Replace the database of a study in the warehouse atomically, or change nothing if a check fails.
 
-    No other process may land the same study meanwhile.
-
     Parameters
     ----------
     folder
@@ -117,7 +119,7 @@ def land(
     Raises
     ------
     UserError
-        If the disk is full or memory is too small.
+        If another process is landing the same study, the disk is full or memory is too small.
     Exception
         Whatever a stream of ``tables`` raises.
     """
@@ -159,21 +161,21 @@ def land_family(folder: Path, family: str, rows: Iterable[tuple[str, pa.RecordBa
 
 @contextmanager
 def _replace_database(folder: Path, name: str, kind: str) -> Iterator[Path]:
-    """Yield a path for a database that is published after the context, if it is there."""
+    """Yield a path for a database that is published after the context, if it is there; one process at a time."""
     aside, path = make_staging_path(folder / name), locate_database(folder, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder / name)
-    try:
-        with translate_space_errors(folder, f"{kind} '{name}'"):
-            yield aside
-            if not aside.exists():
-                return
-            synchronise(aside)  # so that a power cut leaves the old one or the new one
-            path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # DuckDB would apply a leftover log
-            aside.replace(path)
-            synchronise(folder)
-    finally:
+    with hold_lock(folder / f"{name}.lock", f"the tables of {kind} '{name}'", wait=LOCK_WAIT):
         remove_leftovers(folder / name)
+        try:
+            with translate_space_errors(folder, f"{kind} '{name}'"):
+                yield aside
+                if not aside.exists():
+                    return
+                synchronise(aside)  # so that a power cut leaves the old one or the new one
+                path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # DuckDB would apply a leftover log
+                aside.replace(path)
+                synchronise(folder)
+        finally:
+            remove_leftovers(folder / name)
     try:
         write_entry(folder)
     except (OSError, UserError, duckdb.Error) as error:

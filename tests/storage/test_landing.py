@@ -26,7 +26,7 @@ def test_a_damaged_part_is_said_as_the_part_says_it(tmp_path: Path, tables: Tabl
     part.path.write_bytes(data)
     with pytest.raises(UserError, match=r"^The table .*selection_counts\.parquet cannot be read [^\n]*run the study"):
         land(tmp_path / "warehouse", "small", tables | {"selection_counts": read_part(part)})
-    assert list((tmp_path / "warehouse").iterdir()) == []
+    assert not [path for path in (tmp_path / "warehouse").iterdir() if path.suffix != ".lock"]
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

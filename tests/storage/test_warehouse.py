@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import sql
+from storage.errors import UserError
+from storage.files.locks import hold_lock
 from storage.warehouse.connection import connect, list_published, locate_database
 from storage.warehouse.landing import land
 from tests.made_up import SMALL
@@ -60,6 +62,15 @@ def test_a_study_with_another_number_of_rows_is_not_published(tmp_path: Path, ta
     assert {name: rows for name, rows in landing.violations.items() if rows} == {"row_count": others}
     assert not landing.published
     assert not list_published(tmp_path)
+
+
+def test_one_process_lands_a_study_at_a_time(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.warehouse.landing.LOCK_WAIT", 0.0)
+    said = pytest.raises(UserError, match="Another process is working on the tables of study 'small'")
+    with hold_lock(tmp_path / "small.lock", "it", wait=0):
+        with said:
+            land(tmp_path, "small", tables)
+        assert land(tmp_path, "other", tables).published  # another study is not held up
 
 
 def test_readers_keep_what_they_opened(folder: Path, landed_root: Path) -> None:
