@@ -6,10 +6,9 @@ and without Dagster's records, which say no more than which runs have not ended.
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -180,9 +179,8 @@ def plan(
         elif name in studies and home.is_claimed(name):
             entries.append(Entry(name, "running", message="another process is working on it or on a shard of it"))
         elif name in studies:
-            needed = select_twin_assets(home, name) if name in unseen else None
-            examine = partial(find_stale_assets, home, name, studies[name], needed=needed)
-            entries.append(_examine_study(home, name, examine, start=name not in shipped))
+            start, is_unseen = name not in shipped, name in unseen
+            entries.append(_examine_study(home, name, studies[name], start=start, is_unseen=is_unseen))
     wanted = [entry for entry in entries if not names or entry.study in names]
     if by == "command":
         concerned = [
@@ -192,13 +190,17 @@ def plan(
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
 
-def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
-    """The entry of a study: which of its needed assets are stale; ``start``: also if it was never run."""
+def _examine_study(home: Home, name: str, study: Study, *, start: bool, is_unseen: bool) -> Entry:
+    """The entry of a study: which of its assets are stale; ``start``: also if it was never run.
+
+    Of an ``is_unseen`` twin, which nobody named, only the assets count that its study needs.
+    """
     try:
         stored = (place for asset in reversed(ASSETS) for place in asset.places(home, name))
         if not (start or any(place.exists() for place in stored)):
             return Entry(name, "never run", message=NEVER_RUN)
-        why = needed()
+        needed = select_twin_assets(home, name) if is_unseen else None
+        why = find_stale_assets(home, name, study, needed=needed)
     except Exception as error:  # noqa: BLE001 (the other studies are still examined)
         return Entry(name, "error", message=format_error(error))
     return Entry(name, "stale" if why else "fresh", why)
