@@ -109,6 +109,7 @@ RISING = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7]
         (RISING, 0.35, 0.4, ("undecided", None, None, None)),  # and that of the last one
         (RISING, 0.05, 0.9, ("never", None, None, None)),
         (RISING, 0.25, 0.9, ("undecided", None, None, None)),
+        ([0.9, 0.9, 0.1], 0.05, 0.4, ("never", None, None, None)),  # it was above
         (RISING, 0.05, -0.1, ("always", None, None, None)),
         (RISING, 0.15, -0.1, ("undecided", None, None, None)),
         ([0.0, 0.9, 0.1, 0.8, 0.8], 0.05, 0.4, ("appears", 3, 2, 3)),  # it falls again in between

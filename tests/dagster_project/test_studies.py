@@ -264,6 +264,19 @@ def test_members_run_in_order_and_one_that_fails_stops_none(tmp_path: Path, monk
     assert "1 of 3 studies of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
 
 
+def test_one_process_makes_a_family_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, said = write_studies(tmp_path, sizes=SIZES), "Another process is working on study 'sizes'"
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    with home.reserve("sizes"), dg.DagsterInstance.ephemeral() as instance:
+        with pytest.raises(UserError, match=said):
+            runs._run_family(home, list_families(home)["sizes"], {})
+        instance.add_dynamic_partitions("family", ["sizes"])
+        job = defs().resolve_job_def("families")
+        with pytest.raises(dg.DagsterResourceFunctionError) as refused:
+            job.execute_in_process(instance=instance, partition_key="sizes")
+    assert said in str(refused.value.__cause__)
+
+
 @pytest.mark.long
 def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
     home = write_studies(

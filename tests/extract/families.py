@@ -114,9 +114,19 @@ _OTHERS = "linear attention in the other layers"
 _MAMBAS = "Mamba in the other layers"
 _SHARED = "layers that share KV heads of earlier ones"
 _TWO_SIZES = f"{_SOME}, heads of two sizes"
+_CONVOLUTIONS = "convolutions in the other layers"
 _RECURRENCE = "recurrence in the other layers"
 _ONCE = "as many value states in the cache as heads, kept once per KV head"
 _SCALED: Sizes = {"attention_multiplier": 0.25}
+_GRANITE_MOE_SWA: Sizes = {**_MIXED, **_EXPERTS, **_SCALED}
+_GRANITE_4: Sizes = {**_MAMBA, **_HALF, **_SCALED, "num_local_experts": 2, "shared_intermediate_size": 32}
+_KIMI_LINEAR: Sizes = {**_LATENT, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16}
+_LFM_3: Sizes = {**_WINDOWED, **_FOUR, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]}
+_JAMBA: Sizes = {**_KV, **_FOUR, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1} | {
+    "mamba_d_state": 8,
+    "mamba_dt_rank": 4,
+    "use_mamba_kernels": False,
+}
 FAMILIES: tuple[Family, ...] = (
     Family("Llama 2, Llama 3", "LlamaConfig", GROUPED),
     Family("Llama 4", "Llama4TextConfig", _LLAMA_4, "a query sees its chunk only, in some layers"),
@@ -147,6 +157,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("Granite", "GraniteConfig", {**GROUPED, **_SCALED}),
     Family("Granite MoE", "GraniteMoeConfig", {**GROUPED, **_EXPERTS, **_SCALED}),
     Family("Granite SWA", "GraniteSWAConfig", {**_MIXED, **_SCALED}, f"{_SOME}, learned sinks", sinks_apart=True),
+    Family("Granite MoE SWA", "GraniteMoeSWAConfig", _GRANITE_MOE_SWA, f"{_SOME}, learned sinks", sinks_apart=True),
     Family("SmolLM3", "SmolLM3Config", GROUPED),
     Family("gpt-oss", "GptOssConfig", _GPT_OSS, f"{_SOME}, learned sinks: rows sum to less than 1"),
     Family("DeepSeek-V2", "DeepseekV2Config", _LATENT, _MLA),
@@ -167,9 +178,13 @@ FAMILIES: tuple[Family, ...] = (
     Family("Seed-OSS", "SeedOssConfig", GROUPED),
     Family("Qwen 3 Next", "Qwen3NextConfig", {**_LINEAR, **_EXPERTS}, _OTHERS, "projection"),
     Family("Qwen 3.5", "Qwen3_5TextConfig", _LINEAR, _OTHERS, "projection"),
-    Family("LFM 2", "Lfm2Config", _LFM_2, "convolutions in the other layers"),
+    Family("Kimi Linear", "KimiLinearConfig", _KIMI_LINEAR, f"{_OTHERS}, {_MLA}"),
+    Family("LFM 2", "Lfm2Config", _LFM_2, _CONVOLUTIONS),
+    Family("LFM 3", "Lfm3Config", _LFM_3, f"{_CONVOLUTIONS}, {_SOME}", "projection"),
+    Family("Jamba", "JambaConfig", _JAMBA, _MAMBAS),
     Family("Bamba", "BambaConfig", {**_MAMBA, **_FOUR, "attn_layer_indices": [1, 3]}, _MAMBAS),
     Family("Falcon H1", "FalconH1Config", {**_MAMBA, "mamba_d_ssm": 128}, "Mamba beside the attention of each layer"),
+    Family("Granite 4", "GraniteMoeHybridConfig", _GRANITE_4, _MAMBAS),
     Family("Nemotron H", "NemotronHConfig", _NEMOTRON_H, "Mamba or a plain MLP in the other layers"),
     Family("RecurrentGemma", "RecurrentGemmaConfig", _RECURRENT_GEMMA, f"{_RECURRENCE}, one KV head, {_SLIDING}"),
     Family("MiniMax", "MiniMaxConfig", {**GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16}, _OTHERS),

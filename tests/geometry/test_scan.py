@@ -88,6 +88,8 @@ def test_strips_make_no_difference(kind: str, sink: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(scan, "STRIP_BYTES", 4 * 60 * 9)
     counts, profile = selection_counts(weights, values), selection_profile(weights, values, kappas=(0.5, 50), sink=sink)
     assert vars(counts).keys() == {"k_in", "k_out", "r_min", "r_max"}
+    for name in ("r_min", "r_max"):  # closer than to the oracle
+        np.testing.assert_allclose(getattr(counts, name), getattr(profile, name), rtol=1e-12, atol=1e-15)
     for at in np.ndindex(2, 3):
         expected = oracle.profile(weights[at], values[at[0], 0], kappas=(0.5, 50), sink=sink)
         for found, names in ((profile, expected.keys()), (counts, vars(counts).keys())):

@@ -20,6 +20,20 @@ from tests.reports.conftest import DEGENERATE, HOSTILE, INDEX, SMALL, THREE, Wri
 from tests.reports.drawings import build_figures
 from tests.reports.pages import Page, unpacked
 
+FIGURES = {
+    "sink-by-layer": 2, "explorer": 1, "precision-by-n": 1, "recall-by-n": 1, "chance-by-n": 2,
+    "separation-curves": 1, "elbows": 1, "precision-map": 1, "recall-map": 1, "chance-heads": 2, "context-metrics": 6,
+    "example": 3, "head-map": 1, "kinds-by-layer": 2, "kinds-curves": 2, "kinds-patterns": 6, "kinds-plane": 1,
+    "kinds-sensitivity": 0, "loss-by-head": 4, "loss-and-geometry": 10, "loss-by-keys": 2, "sink-effect": 2,
+    "value-norm": 1, "norm-variation": 1, "similarity-errors": 1, "similarity-model": 1, "similarity-heads": 3,
+    "attention-by-position": 1, "weight-variants": 1, "claims-table": 0, "claims-untested": 0, "diagnostics": 4,
+    "contributions": 2, "spheres": 2, "effective-dimension": 1, "distance-rest": 1, "convergence-uniform": 1,
+    "distinguishable-share": 1, "temperature": 2, "precision-bounds": 1, "recall-bounds": 1, "f-r-max-bounds": 1,
+    "f-r-min-bounds": 1, "coverage": 0, "width": 0, "margins": 1, "regimes": 0, "parameter-effects": 0,
+    "monte-carlo": 0, "printed-gaps": 2, "scale-free-gaps": 2, "correlated-gaps": 2, "failures": 0,
+}  # fmt: skip
+"""Figures in reading order, with the number of their charts; those with nothing to show come last on the page."""
+
 ALWAYS_EMPTY = {"coverage", "width"}
 """Figures that need a second query or several κ, which the studies here do not have but for ``sizes``."""
 
@@ -44,6 +58,7 @@ def list_figures(page: Page) -> list[str]:
 def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     """In reading order; those with nothing to show come last."""
     figures = build_figures(small, SMALL)
+    assert [(key, len(figure.charts)) for key, figure in figures.items()] == [*FIGURES.items()]
     assert list_figures(page) == sorted(figures, key=ALWAYS_EMPTY.__contains__)
     charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     keys = [chart["key"] for chart in charts["charts"]]

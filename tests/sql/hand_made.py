@@ -1,6 +1,6 @@
 """Databases of a few hand-made rows, as they are or with a statement of ``sql`` broken on purpose.
 
-Holds what the tests of this folder share. What does not belong here: whole studies (``tests.sql.made_up``).
+Holds what the tests of this folder share. What does not belong here: whole studies (``tests.made_up``).
 """
 
 import math

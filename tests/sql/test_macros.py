@@ -148,3 +148,15 @@ def test_a_broken_best_n_is_noticed(monkeypatch: pytest.MonkeyPatch, old: str, n
     break_statement(monkeypatch, "best_n", old, new)
     with pytest.raises(AssertionError):
         test_of_equal_means_the_smallest_n_is_best()
+
+
+def test_bounds_at_any_kappa_are_means_of_each_head(two: duckdb.DuckDBPyConnection) -> None:
+    """Of every study, query and layer; ``tests.sql.test_bounds`` compares their numbers at one query of one layer."""
+    each: dict[tuple[Any, ...], list[float | None]] = defaultdict(list)
+    for row in rows(two, "lower_bounds(0.2, 'unit')"):
+        each[(*head_of(row), row["n"])].append(row["margin"])
+    found = rows(two, "bounds_at(0.2)")
+    assert len(found) == len(each) == len(rows(two, "selection_means"))
+    for row in found:
+        known = [margin for margin in each[(*head_of(row), row["n"])] if margin is not None]
+        assert row["margin"] == (pytest.approx(fmean(known)) if known else None)
