@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.upkeep.doctor import verify
+from extract.effects import sparsity
 from extract.effects.ablation import estimate_ablation_bytes
 from extract.effects.interventions import UneditableError
 from storage.errors import UserError
@@ -175,6 +177,19 @@ def test_policies_of_a_budget_cost_the_same(home: Home) -> None:
             )
     assert by_budget[0.2][0]["keys_kept"] < by_budget[0.5][0]["keys_kept"]
     assert {row["sequences"] for row in found} == {2}
+
+
+def test_a_measurement_that_was_stopped_goes_on_with_what_is_missing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, measured = rows(home, "sparsified_loss"), sparsity.measure_policy_losses
+    measure = Mock(wraps=measured, side_effect=[DEFAULT, UserError("stop"), DEFAULT])  # of two sequences
+    monkeypatch.setattr(sparsity, "measure_policy_losses", measure)
+    with pytest.raises(UserError, match="stop"):
+        making.make(home, NAME, ["sparsified_loss"], force=True)
+    making.make(home, NAME, ["sparsified_loss"], force=True)
+    assert measure.call_count == 3
+    assert rows(home, "sparsified_loss") == before
 
 
 KILLED = """
