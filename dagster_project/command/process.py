@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import resource_tracker
 from threading import Event, Lock, Thread
 from typing import Any, NoReturn
 
@@ -53,6 +52,8 @@ def start_tracker() -> None:
 
     Must be called before the first semaphore is made.
     """
+    from multiprocessing import resource_tracker  # here: what it cleans up at the end is to be registered after ours
+
     sys.warnoptions.append("ignore")  # which it inherits
     try:
         resource_tracker.ensure_running()

@@ -19,6 +19,7 @@ def program() -> None:
     process.prepare_streams()
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # no program that it starts imports from the working directory
     status = ExitStatus()
+    atexit.register(status.end)  # before any module is loaded: handlers registered first run last
     try:
         process.watch_interrupts()
         _check_packages()
@@ -26,7 +27,6 @@ def program() -> None:
         from storage.memory import keep_freed_memory
 
         keep_freed_memory()
-        atexit.register(status.end)  # handlers registered first run last
         main()
         status.code = 0
     except KeyboardInterrupt:

@@ -59,6 +59,21 @@ LOADING = [sys.executable, "-c", f"{BEGIN}\nprocess.watch_interrupts = watch_and
 """The command line, which says when it begins to load, however long the interpreter takes to start."""
 
 
+MAKING_A_FOLDER = """
+import sys
+from types import SimpleNamespace
+from dagster_project.command import program
+
+def main():
+    from multiprocessing.util import get_temp_dir
+    print(get_temp_dir())
+
+sys.modules["dagster_project.command.cli"] = SimpleNamespace(main=main)
+program.program()
+"""
+"""A command that starts processes as a run does, whose library removes its folder at the end."""
+
+
 def check_interrupt(command: list[object]) -> None:
     """Press Ctrl-C on the terminal of a command, once it has shown ``begun``: it ends soon, and one line says so."""
     master, slave = pty.openpty()
@@ -118,3 +133,10 @@ def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
     command = ["bash", "-c", f'"{sys.executable}" -c "{code}" <&- >&- 2>&-']
     subprocess.run(command, env=environment(PYTHONPATH=str(CHECKOUT)), cwd=tmp_path, check=True)
     assert (tmp_path / "told").read_text() == "True"
+
+
+def test_a_command_leaves_no_folder_of_its_libraries(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAKING_A_FOLDER]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=CHECKOUT, env=environment(TMPDIR=str(tmp_path)))
+    assert done.stdout.decode().startswith(f"{tmp_path}/pymp-")
+    assert list(tmp_path.iterdir()) == []
