@@ -100,6 +100,10 @@ class TestSequencesNeeded:
         expected = next(count for count in range(4, 2000) if power(count) >= 0.8)
         assert needed(distance, claims) == expected
 
+    def test_the_published_distances_over_29_claims(self) -> None:
+        for sequences, distance in ((8, 2.16), (16, 1.19), (24, 0.91), (32, 0.76), (64, 0.52)):
+            assert (needed(distance + 0.005) or 0) <= sequences < (needed(distance - 0.005) or 0)
+
     def test_an_estimate_at_its_threshold_needs_no_number(self) -> None:
         assert needed(0.0) is None
         assert needed(1e-4) is None
