@@ -58,7 +58,7 @@ def _locate(package: str) -> Path | None:
 def find_overwritten(files: Iterable[str] | None = None) -> Iterator[str]:
     """The installed files, of some or of all, that have other bytes than those that were installed, or are gone.
 
-    Of an editable installation none is known.
+    Of an editable installation none is known: its files lie in the checkout.
     """
     chosen = None if files is None else {*files}
     try:
@@ -66,10 +66,11 @@ def find_overwritten(files: Iterable[str] | None = None) -> Iterator[str]:
     except PackageNotFoundError:  # a checkout that is only on the path
         return
     for file in installed:
-        name = file.as_posix()
+        name, place = file.as_posix(), Path(str(file.locate())).resolve()
         if file.hash is None or name.partition("/")[0] not in PACKAGES or (chosen is not None and name not in chosen):
             continue
-        place = ROOT / name
+        if place != ROOT / name:
+            continue
         digest = hashlib.new(file.hash.mode, place.read_bytes() if place.is_file() else b"").digest()
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
             yield name
