@@ -87,17 +87,16 @@ def check_text(statement: str) -> None:
 
 
 def print_tables(tables: "Iterable[Table]", *, as_json: bool = False) -> None:
-    """Print tables, or as JSON one object of their rows, which are objects, by their titles."""
-    if not as_json:
-        for table in tables:
-            make_console().print(table)
-        return
+    """Print tables of texts, or as JSON one object of their rows, which are objects, by their titles."""
     found = {}
     for table in tables:
-        names = [str(column.header) for column in table.columns]
-        cells = zip(*(column.cells for column in table.columns), strict=True)
-        found[str(table.title).lower()] = [dict(zip(names, map(str, row), strict=True)) for row in cells]
-    write_object(found)
+        names, title = [str(column.header) for column in table.columns], str(table.title)
+        rows = [list(map(str, row)) for row in zip(*(column.cells for column in table.columns), strict=True)]
+        if not as_json:
+            print_table(names, rows, title=title)
+        found[title.lower()] = [dict(zip(names, row, strict=True)) for row in rows]
+    if as_json:
+        write_object(found)
 
 
 def print_table(names: Sequence[str], rows: "Iterable[Iterable[str]]", *, title: str) -> None:

@@ -48,8 +48,12 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     (copied / "warehouse" / f"mine.{'0123' * 8}.partial").touch()
     table = making.find_part(Home(copied), "mine", "coverage_by_sequence")
     table.write_bytes(b"")
+    (copied / "parts" / "a\x1b[2Jb").mkdir()
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
+    assert "all our own" in found.text
+    assert r"a\x1b[2Jb" in found.text
+    assert "\x1b" not in found.text
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text
     assert "is damaged" in found.text
     assert "incomplete: coverage_by_sequence missing or damaged; run the study again" in found.text
